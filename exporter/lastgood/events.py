@@ -1,0 +1,247 @@
+"""Describe what happened in a run: CloudEvents 1.0 objects, one JSON line each.
+
+Everything that lastgood knows about a run beside its metrics is one of these events. They must serve four readers:
+the rank that writes them, the ledger that folds them, a console on another machine that gets them by POST, and
+another team that gets them in an export. So an event is plain data, and identical facts have identical bytes.
+
+A *collective* fact (a finding or a verdict that every rank derived from the same bytes) carries an id computed from
+the fact, so readers drop the copies that other ranks wrote. Every other event has ``<writer>-<n>`` as its id.
+
+Type names carry the prefix ``lastgood.``; the data of each is a ``TypedDict`` below and a JSON Schema in
+``lastgood/schemas/<type>.json``. Not covered: progress of metrics (Prometheus), logs, traces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypedDict
+from urllib.parse import quote
+
+SCHEMA_VERSION: Final = 1
+"""Goes into ``dataschema``; a reader refuses a higher one and says which version it needs."""
+
+CHECKS: Final = ("finite", "conservation", "replica", "replay", "at_rest")
+CheckName = Literal["finite", "conservation", "replica", "replay", "at_rest"]
+Result = Literal["passed", "failed", "not_run"]
+Status = Literal["suspicious", "confirmed", "attributed", "undecided", "cleared"]
+Scope = Literal["gpu", "node", "group", "job"]
+Nature = Literal["transient", "persistent", "unknown"]
+Confidence = Literal["low", "high", "exact"]
+
+TYPES: Final = (
+    "run.started", "run.ended", "check", "finding", "verdict",
+    "checkpoint.started", "checkpoint.saved", "checkpoint.failed", "checkpoint.loaded",
+    "progress", "restart", "device.excursion", "alert", "note", "action", "injection",
+)  # fmt: skip
+
+
+class ParentData(TypedDict):
+    """The checkpoint that an attempt or a save descends from."""
+
+    attempt: int
+    step: int
+    path: str
+
+
+class RunStartedData(TypedDict):
+    """``run.started``: written once per attempt, when its starting step is known."""
+
+    world_size: int
+    topology: str  # file relative to the run directory, see lastgood.topology
+    config: dict[str, Any]  # the settings of lastgood.config.Config that are plain data
+    cadence: dict[str, int | None]  # check -> steps between two runs; None = off or cannot run
+    not_run: dict[str, str]  # check -> why it cannot run in this attempt ("switched off", "one rank", ...)
+    environment: dict[str, list[int]]  # environment key -> ranks that have it
+    versions: dict[str, str]
+    seed: int | None
+    parent: ParentData | None  # None: started at step 0, or the parent is unknown
+    parent_known: bool  # False only after resume(None, step=n) or resume() of a file without a record
+    parent_verified: bool  # the loaded bytes matched the stored fingerprint (True at step 0)
+    from_step: int
+
+
+class RunEndedData(TypedDict):
+    """``run.ended``: the attempt stopped and could say so."""
+
+    reason: str  # completed | integrity | exception | signal
+    exit_code: int
+    last_step: int
+
+
+class RankException(TypedDict):
+    """A rank whose own result differs from the others'. ``reason`` is empty when the result says it all."""
+
+    rank: int
+    result: Result
+    reason: str
+
+
+class CheckData(TypedDict):
+    """``check``: one collective round.
+
+    Ranks that are not listed in ``exceptions`` passed, except in a round with ``result`` "not_run", which no rank ran.
+    """
+
+    check: CheckName
+    phase: str  # replica: loop|save|close|immediate; replay: first|audit|probe|immediate|close; at_rest: loop
+    state_step: int  # step of the state that was read (replica: s-1 in the loop, c at a save); replay: the step audited
+    result: Result
+    reason: str
+    exceptions: list[RankException]
+
+
+class DeviceData(TypedDict):
+    """A rank's place. ``gpu_uuid`` is ``cpu-<slot>`` without a GPU."""
+
+    rank: int
+    node: str
+    gpu_uuid: str
+    slot: int
+
+
+class FindingData(TypedDict):
+    """``finding``: a check that failed."""
+
+    check: CheckName
+    step: int  # when it was found
+    state_step: int
+    phase: str  # finite: loss|local|reduced; conservation: reduce|flag; replica and replay: as in CheckData
+    contained: bool  # the guard kept the step out of the weights on all ranks
+    ranks: list[int]  # minority or candidates; empty when no rank stands out
+    devices: list[DeviceData]
+    tensor: str | None
+    bucket: int | None
+    observed: str  # hexadecimal fingerprint, number or words
+    expected: str
+    evidence: list[dict[str, Any]]  # each has "kind"; "text" is a sentence for people; the rest is for machines
+
+
+class SuspectData(DeviceData):
+    """A named device."""
+
+    role: Literal["accused", "candidate"]
+
+
+class ResumeData(TypedDict):
+    """The last good checkpoint at the time of the verdict. ``step`` is -1 when there is none."""
+
+    attempt: int
+    step: int
+    path: str
+    trust: str
+    reason: str
+
+
+class VerdictData(TypedDict):
+    """``verdict``: what findings together say.
+
+    ``for`` and ``against`` are sentences. ``action`` is what the policy did: stop, skip or record.
+    """
+
+    findings: list[str]  # finding ids
+    status: Status
+    scope: Scope
+    suspects: list[SuspectData]
+    nature: Nature
+    confidence: Confidence
+    for_: list[str]  # spelled "for" in JSON
+    against: list[str]
+    resume: ResumeData | None
+    action: Literal["stop", "skip", "record"]
+
+
+class CheckpointData(TypedDict, total=False):
+    """``checkpoint.started|saved|failed|loaded``. ``failed`` with reason "integrity" is a refused save."""
+
+    attempt: int
+    step: int
+    path: str
+    parent: ParentData | None
+    bytes: int
+    seconds: float
+    blocked_seconds: float
+    fingerprint: str  # 32 hexadecimal digits: two lanes of 64 bits
+    checks: dict[str, Result]
+    reason: str
+    missing_ranks: list[int]  # ranks that did not enter the save in time
+
+
+class ProgressData(TypedDict, total=False):
+    """``progress``: every 30 s, at most 400 bytes, in ``<writer>.progress.jsonl``. Incidents never read it."""
+
+    step: int
+    step_seconds: float
+    seconds: dict[str, float]
+    passed: dict[str, int]  # check -> last state step passed
+    grad_norm: list[float]  # p10, p50, p90 of the ranks' local gradient norms
+    extremes: list[tuple[int, float]]
+
+
+class InjectionData(TypedDict, total=False):
+    """``injection``: ground truth, written by the fault injector at the moment it corrupts a real tensor."""
+
+    site: str
+    fault: str
+    step: int
+    rank: int
+    tensor: str
+    detail: str
+    permanent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One CloudEvents 1.0 object. Two events with equal ``key`` are the same fact."""
+
+    id: str
+    source: str
+    type: str  # without the prefix "lastgood."
+    time: str  # RFC 3339, UTC, microseconds: 2026-11-29T02:58:02.123456Z
+    run: str
+    attempt: int
+    data: Mapping[str, Any] = field(hash=False)
+    rank: int | None = None
+    node: str | None = None
+    step: int | None = None
+    schema: int = SCHEMA_VERSION
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Identify the fact: CloudEvents source and id."""
+        return (self.source, self.id)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the CloudEvents JSON object (attributes without a value are left out)."""
+        out: dict[str, Any] = {
+            "specversion": "1.0",
+            "id": self.id,
+            "source": self.source,
+            "type": f"lastgood.{self.type}",
+            "time": self.time,
+            "datacontenttype": "application/json",
+            "dataschema": f"urn:lastgood:{self.type}:{self.schema}",
+            "run": self.run,
+            "attempt": self.attempt,
+        }
+        out |= {k: v for k, v in (("rank", self.rank), ("node", self.node), ("step", self.step)) if v is not None}
+        out["data"] = dict(self.data)
+        return out
+
+    def to_line(self) -> str:
+        """Return one JSON line without the line end. NaN and infinity are not JSON: write them as strings."""
+        return json.dumps(self.to_dict(), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def source_of(run: str, attempt: int, rank: int | None = None) -> str:
+    """Return the CloudEvents source: of the job (collective facts) or of one rank. Percent-encoded."""
+    base = f"/lastgood/{quote(run, safe='')}/{attempt}"
+    return base if rank is None else f"{base}/rank/{rank}"
+
+
+def fact_id(kind: str, check: str, step: int, phase: str) -> str:
+    """Return the id of a collective fact, equal on every rank that derived it. ``kind``: finding or verdict."""
+    digest = hashlib.sha256(f"{kind}\0{check}\0{step}\0{phase}".encode()).hexdigest()
+    return f"{kind[0]}-{digest[:16]}"
