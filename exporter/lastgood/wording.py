@@ -217,7 +217,8 @@ def headline(incident: Incident) -> str:
 def _cleared(incident: Incident) -> str:
     step = step_text(incident.step)
     if incident.check == "finite":
-        return f"The {nonfinite_word(_first(incident))} at step {step} came from the data: it came back on another node."
+        word = nonfinite_word(_first(incident)).removeprefix("a ")
+        return f"The {word} at step {step} came from the data: it came back on another node."
     if incident.check == "replica":
         return f"The different weights at step {step} came from the software: no GPU is accused."
     return f"The mismatch at step {step} came from the software or the data: no GPU is accused."

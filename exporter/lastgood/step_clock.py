@@ -1,0 +1,61 @@
+"""Tell when a step ran: some steps have a journaled time, those in between are interpolated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from lastgood import wording
+from lastgood.state import Point, RunState
+
+
+class StepClock:
+    """Tell when a step ran, from the steps whose time is journaled, linear in between."""
+
+    def __init__(self, state: RunState) -> None:
+        anchors: dict[int, dict[int, str]] = {}
+        for attempt, step, at in _anchors(state):
+            times = anchors.setdefault(attempt, {})
+            times[step] = min(at, times.get(step, at))
+        self._anchors = {attempt: _rising(times) for attempt, times in anchors.items()}
+
+    def at(self, point: Point) -> str | None:
+        """Return the time of a point; None when nothing is known about its attempt. Outside, the nearest time."""
+        anchors = self._anchors.get(point.attempt)
+        if not anchors:
+            return None
+        before = [a for a in anchors if a[0] <= point.step]
+        after = [a for a in anchors if a[0] >= point.step]
+        if not before or not after:
+            return (before[-1] if before else after[0])[1]
+        (low, start), (high, end) = before[-1], after[0]
+        share = (point.step - low) / (high - low) if high > low else 0.0
+        return stamp_between(start, end, share)
+
+
+def _anchors(state: RunState) -> Iterator[tuple[int, int, str]]:
+    for attempt in state.attempts:
+        yield attempt.number, attempt.from_step, attempt.started_at
+        if attempt.last_step > attempt.from_step:
+            yield attempt.number, attempt.last_step, attempt.last_step_at
+    for done in state.rounds:
+        yield done.attempt, done.step, done.at
+    for save in state.checkpoints:
+        yield save.attempt, save.step, save.saved_at
+    for finding in state.findings:
+        yield finding.attempt, finding.step, finding.at
+
+
+def _rising(times: Mapping[int, str]) -> list[tuple[int, str]]:
+    """Keep the anchors whose times do not run backwards (a finding of an early step may be written late)."""
+    kept: list[tuple[int, str]] = []
+    for step, at in sorted(times.items()):
+        if at and (not kept or at >= kept[-1][1]):
+            kept.append((step, at))
+    return kept
+
+
+def stamp_between(start: str, end: str, share: float) -> str:
+    """Return the time at ``share`` (0 to 1) of the way between two times."""
+    first = wording.moment(start)
+    time = first + (wording.moment(end) - first) * share
+    return time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,443 @@
+"""Lay an incident out in time: what happened at which step, and when it was known.
+
+Two clocks run through an incident. A wrong value is made at some step inside the window and is known only at the
+check that found it, so every entry carries both: ``happened`` (steps, with ``at`` as the time they ran) and
+``known_at``. Console, report and exports draw and list the same entries, so they cannot disagree.
+
+The x axis of every picture is UTC. Only some steps have a journaled time (saves, rounds, findings, starts); those in
+between are interpolated by :class:`StepClock`. Per-step checks are not journaled step by step: they are one ``ran``
+span over the attempt, broken by their failures. A fault that was injected on purpose is ground truth, not knowledge,
+and never an entry: :func:`injected` tells it separately. Pure: no files, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import groupby
+from typing import Any, Final, Literal, cast
+
+from lastgood import wording
+from lastgood.events import CHECKS, CheckName, Event
+from lastgood.peers import Peers, peers
+from lastgood.state import Attempt, CheckRound, FailedSave, Finding, Incident, Point, RunState, Window
+from lastgood.step_clock import StepClock
+
+__all__ = [
+    "LANES",
+    "Peers",
+    "StepClock",
+    "TimelineEntry",
+    "attempts_of",
+    "entries",
+    "injected",
+    "lanes",
+    "peers",
+    "story",
+]
+
+LANES: Final = ("attempts", "steps", *CHECKS, "findings", "saves", "alerts", "restarts", "notes")
+"""Top to bottom."""
+
+STORY_KINDS: Final = frozenset(
+    {"finding", "verdict", "refused", "failed_save", "started", "ended", "alert", "excursion", "restart", "note",
+     "action", "recovered", "closed"}
+)  # fmt: skip
+"""What a reader of "What happened, and when we knew" wants to know; the rest is background."""
+
+MOST_MARKS: Final = 600
+"""With more marks, the picture narrows to the window's surroundings and passes merge into spans."""
+
+Tone = Literal[
+    "neutral", "trusted", "unverified", "suspect", "tainted", "missing", "unreadable", "accused", "candidate",
+    "cleared", "confirmed", "critical", "warning", "info", "note",
+]  # fmt: skip
+"""What a mark means; whoever draws it chooses shape and colour by it."""
+
+_PHASES: Final = {"loss": " in the loss", "local": " before the reduce", "reduced": " after the reduce"}
+_STATUS_TONES: Final[Mapping[str, Tone]] = {
+    "suspicious": "candidate",
+    "confirmed": "confirmed",
+    "attributed": "accused",
+    "undecided": "candidate",
+    "cleared": "cleared",
+}
+
+_SEVERITIES: Final[Mapping[str, tuple[Tone, str]]] = {"critical": ("critical", "▼"), "warning": ("warning", "▽")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineEntry:
+    """One mark or span of an incident's timeline.
+
+    ``at`` and ``until`` are when it happened (equal for a mark), ``known_at`` when it was known, all RFC 3339 in UTC.
+    ``happened`` says the first in words: steps where steps are known, else a clock time.
+    """
+
+    lane: str
+    kind: str  # attempt step ran passed failed not_run finding verdict saved refused failed_save started ended alert
+    #            excursion restart note action recovered closed
+    tone: Tone
+    symbol: str
+    happened: str
+    step: int | None
+    attempt: int | None
+    at: str
+    until: str
+    known_at: str
+    text: str
+    who: str
+
+    @property
+    def in_story(self) -> bool:
+        """Tell whether it belongs into the table "What happened, and when we knew"."""
+        return self.kind in STORY_KINDS
+
+
+def entries(state: RunState, incident: Incident) -> tuple[TimelineEntry, ...]:
+    """Return the incident's timeline, ordered by when things were known, then by lane."""
+    shown = attempts_of(state, incident)
+    clock = StepClock(state)
+    found = [
+        *_attempts(shown, incident),
+        *_checks(state, shown),
+        *_findings(incident, clock),
+        *_saves(state, shown),
+        *_annotations(state, incident, shown),
+        *_restarts(state, shown),
+        *_outcome(incident),
+    ]
+    if len(found) > MOST_MARKS:
+        found = _merged(_near(found, incident, clock))
+    found += _steps(found, shown, incident, clock)
+    return tuple(sorted(found, key=lambda e: (e.known_at, LANES.index(e.lane), e.at, e.text)))
+
+
+def attempts_of(state: RunState, incident: Incident) -> tuple[Attempt, ...]:
+    """Return the attempts that the incident is about: from the window's start to the recovery, at most six."""
+    first = min(incident.attempt, incident.window.start_attempt if incident.window else incident.attempt)
+    last = incident.recovered_by
+    if last is None:
+        last = incident.attempt if incident.status == "cleared" else max((a.number for a in state.attempts), default=0)
+    about = [a for a in state.attempts if first <= a.number <= last]
+    return tuple(about if len(about) <= 6 else [*about[:3], *about[-3:]])
+
+
+def story(timeline: Iterable[TimelineEntry]) -> tuple[TimelineEntry, ...]:
+    """Return the entries for the table "What happened, and when we knew"."""
+    return tuple(e for e in timeline if e.in_story)
+
+
+def lanes(timeline: Iterable[TimelineEntry]) -> tuple[str, ...]:
+    """Return the lanes that have something to show, top to bottom. Lanes of checks stay: silence is drawn."""
+    used = {e.lane for e in timeline} | set(CHECKS)
+    return tuple(lane for lane in LANES if lane in used)
+
+
+# attempts and steps
+
+
+def _attempts(shown: Sequence[Attempt], incident: Incident) -> Iterator[TimelineEntry]:
+    for attempt in shown:
+        end = attempt.ended_at or attempt.last_event_at
+        label = f"attempt {attempt.number} · {_attempt_phrase(attempt)}"
+        yield _entry("attempts", "attempt", "neutral", "", attempt.number, attempt.from_step, attempt.started_at, label,
+                     until=end)  # fmt: skip
+        if attempt.number > incident.attempt:
+            yield _entry("attempts", "started", "neutral", "•", attempt.number, attempt.from_step, attempt.started_at,
+                         started_text(attempt), timed=True)  # fmt: skip
+        if attempt.ended_at:
+            who = "policy stop" if attempt.end_reason == "integrity" else "training script"
+            yield _entry("attempts", "ended", "neutral", "▪", attempt.number, attempt.last_step, attempt.ended_at,
+                         ended_text(attempt), who=who, timed=True)  # fmt: skip
+
+
+def _attempt_phrase(attempt: Attempt) -> str:
+    if attempt.number > 1 and attempt.parent is not None:
+        return f"from step {wording.step_text(attempt.from_step)}"
+    if attempt.ended_at is None:
+        return f"at step {wording.step_text(attempt.last_step)}"
+    verb = "completed" if attempt.end_reason == "completed" else "stopped"
+    return f"{verb} at step {wording.step_text(attempt.last_step)}"
+
+
+def started_text(attempt: Attempt) -> str:
+    """Say from where an attempt started."""
+    if attempt.parent is not None:
+        return f"Attempt {attempt.number} resumed from step {wording.step_text(attempt.parent.step)}"
+    known = "" if attempt.parent_known else ", from an unknown checkpoint"
+    return f"Attempt {attempt.number} started at step {wording.step_text(attempt.from_step)}{known}"
+
+
+def ended_text(attempt: Attempt) -> str:
+    """Say how an attempt ended."""
+    how = {"completed": "completed", "integrity": "stopped", "signal": "was ended by a signal"}
+    verb = how.get(attempt.end_reason or "", "ended with an error")
+    return f"Attempt {attempt.number} {verb} at step {wording.step_text(attempt.last_step)}"
+
+
+def _steps(
+    found: Sequence[TimelineEntry], shown: Sequence[Attempt], incident: Incident, clock: StepClock
+) -> list[TimelineEntry]:
+    low, high = min((e.at for e in found), default=""), max((e.until for e in found), default="")
+    out = []
+    for attempt in shown:
+        for step in _step_ticks(found, attempt, incident.window):
+            at = clock.at(Point(attempt.number, step))
+            if at is not None and low <= at <= high:
+                out.append(_entry("steps", "step", "neutral", "", attempt.number, step, at, wording.step_text(step)))
+    return out
+
+
+def _step_ticks(found: Sequence[TimelineEntry], attempt: Attempt, window: Window | None) -> list[int]:
+    """Choose the steps worth a label: start, saves, window, end; at most ten per attempt."""
+    saves = [e.step for e in found if e.lane == "saves" and e.attempt == attempt.number and e.step is not None]
+    stride = max(1, -(-len(saves) // 6))
+    ticks = {attempt.from_step, attempt.last_step, *sorted(set(saves))[::stride]}
+    if window is not None:
+        edges = ((window.start_attempt, window.start), (window.end_attempt, window.end))
+        ticks |= {step for number, step in edges if number == attempt.number}
+    return sorted(ticks)
+
+
+# checks
+
+
+def _checks(state: RunState, shown: Sequence[Attempt]) -> Iterator[TimelineEntry]:
+    for attempt in shown:
+        for check in CHECKS:
+            rounds = [r for r in state.rounds if r.attempt == attempt.number and r.check == check]
+            failed = [f for f in state.findings if f.attempt == attempt.number and f.check == check]
+            if _is_off(attempt, check) and not rounds and not failed:
+                yield _off(attempt, check)
+                continue
+            if attempt.cadence.get(check) == 1 and not rounds:
+                yield from _every_step(attempt, check, failed)
+            yield from (_round(r) for r in rounds)
+            known = {r.step for r in rounds if r.result == "failed"}
+            yield from (_failure(f) for f in failed if f.step not in known)
+
+
+def _is_off(attempt: Attempt, check: CheckName) -> bool:
+    return check in attempt.not_run or attempt.cadence.get(check) is None
+
+
+def _off(attempt: Attempt, check: CheckName) -> TimelineEntry:
+    reason = attempt.not_run.get(check) or "switched off"
+    return _entry(check, "not_run", "missing", "–", attempt.number, None, attempt.started_at, f"not run: {reason}",
+                  until=attempt.ended_at or attempt.last_event_at)  # fmt: skip
+
+
+def _every_step(attempt: Attempt, check: CheckName, failed: Sequence[Finding]) -> Iterator[TimelineEntry]:
+    """Yield the spans in which a per-step check ran: the attempt, broken at each failure."""
+    start = attempt.started_at
+    for end in [*sorted(f.at for f in failed), attempt.last_step_at]:
+        if end > start:
+            yield _entry(check, "ran", "trusted", "✓", attempt.number, None, start, "ran at every step", until=end)
+        start = max(start, end)
+
+
+def _round(done: CheckRound) -> TimelineEntry:
+    tones: dict[str, tuple[Tone, str]] = {"passed": ("trusted", "✓"), "failed": ("accused", "◆")}
+    tone, symbol = tones.get(done.result, ("missing", "–"))
+    text = f"{done.check} {wording.RESULT_WORDS[done.result]} at step {wording.step_text(done.state_step)}"
+    odd = [rank for rank in done.exceptions if done.result_of(rank) == "not_run"]
+    if odd and done.result != "not_run":
+        text += f"; not run on {wording.ranks_text(odd)}"
+    text += f": {done.reason}" if done.reason else ""
+    return _entry(done.check, done.result, tone, symbol, done.attempt, done.step, done.at, text)
+
+
+def _failure(finding: Finding) -> TimelineEntry:
+    return _entry(finding.check, "failed", "accused", "◆", finding.attempt, finding.step, finding.at,
+                  finding_text(finding))  # fmt: skip
+
+
+# findings and verdicts
+
+
+def finding_text(finding: Finding) -> str:
+    """Say what a finding found: ``Replay failed: rank 3, layers.2.mlp.up``."""
+    who = wording.ranks_text(finding.ranks) if finding.ranks else "no rank stands out"
+    bucket = "" if finding.bucket is None else f", bucket {finding.bucket}"
+    where = f", {finding.tensor}" if finding.tensor else bucket
+    phase = _PHASES.get(finding.phase, "")
+    return f"{finding.check.replace('_', ' ').capitalize()} failed{phase}: {who}{where}"
+
+
+def _findings(incident: Incident, clock: StepClock) -> Iterator[TimelineEntry]:
+    for finding in incident.findings:
+        window = finding.window
+        began = clock.at(Point(window.start_attempt, window.start)) if window and not window.contained else None
+        happened = f"step {wording.step_text(finding.step)}"
+        if window and not window.contained:
+            happened = f"steps {wording.window_text(window)}" if window.end - window.start != 1 else happened
+        tone: Tone = "accused" if finding.ranks and incident.status == "attributed" else _STATUS_TONES[incident.status]
+        yield replace(
+            _entry("findings", "finding", tone, "◆", finding.attempt, finding.step, finding.at, finding_text(finding)),
+            happened=happened,
+            at=min(began or finding.at, finding.at),
+        )
+    for verdict in incident.verdicts:
+        names = wording.joined([wording.rank_text(s) for s in verdict.suspects], "or") if verdict.suspects else ""
+        text = f"Verdict {verdict.status}" + (f": {names}" if names else "")
+        yield _entry("findings", "verdict", _STATUS_TONES[verdict.status], wording.STATUS_SYMBOLS[verdict.status],
+                     verdict.attempt, verdict.step, verdict.at, text)  # fmt: skip
+
+
+# saves
+
+
+def _saves(state: RunState, shown: Sequence[Attempt]) -> Iterator[TimelineEntry]:
+    numbers = {a.number for a in shown}
+    for save in state.checkpoints:
+        if save.attempt in numbers:
+            text = f"{save.path}: {save.trust}" + (f", {save.reason}" if save.reason else "")
+            yield _entry("saves", "saved", save.trust, wording.TRUST_SYMBOLS[save.trust], save.attempt, save.step,
+                         save.saved_at, text)  # fmt: skip
+    for failed in state.failed_saves:
+        if failed.attempt in numbers:
+            yield _failed_save(failed)
+
+
+def _failed_save(failed: FailedSave) -> TimelineEntry:
+    kind, tone, symbol, text = (
+        ("refused", "tainted", "✗", f"Save refused by a check: {failed.path}")
+        if failed.reason == "integrity"
+        else ("failed_save", "missing", "–", f"Save failed: {failed.path}: {failed.reason}")
+    )
+    return _entry("saves", kind, cast(Tone, tone), symbol, failed.attempt, failed.step, failed.at, text)
+
+
+# what surrounds it
+
+
+def _annotations(state: RunState, incident: Incident, shown: Sequence[Attempt]) -> Iterator[TimelineEntry]:
+    names = {incident.id, *incident.aliases}
+    numbers = {a.number for a in shown}
+    seen: set[tuple[str, str]] = set()
+    for event in (*incident.actions, *state.annotations):
+        mine = event in incident.actions or event.data.get("incident") in names
+        near = event.type in {"alert", "device.excursion"} and event.attempt in numbers and "incident" not in event.data
+        if (mine or near) and event.key not in seen:
+            seen.add(event.key)
+            yield _annotation(event)
+
+
+def _annotation(event: Event) -> TimelineEntry:
+    data = event.data
+    text = _first_text(data, "text", "summary", "message", "comment")
+    who = _first_text(data, "by", "author", "who", "user") or "lastgood"
+    if event.type == "alert":
+        return _alert(event, text, who)
+    if event.type == "device.excursion":
+        return _timed("alerts", "excursion", "warning", "▽", event, text or "Device excursion", who, event.time)
+    verb = _first_text(data, "action") if event.type == "action" else ""
+    said = ": ".join(part for part in (verb.capitalize(), text) if part) or event.type.capitalize()
+    return _timed("notes", event.type, "note", "▫", event, said, who, event.time)
+
+
+def _alert(event: Event, text: str, who: str) -> TimelineEntry:
+    severity = str(event.data.get("severity", "info"))
+    name = _first_text(event.data, "name", "alertname") or "alert"
+    status = _first_text(event.data, "state", "status") or "firing"
+    said = f"Alert {name}, {severity}, {status}" + (f": {text}" if text else "")
+    tone, symbol = _SEVERITIES.get(severity, ("info", "i"))
+    return _timed("alerts", "alert", tone, symbol, event, said, who, _first_text(event.data, "ends_at") or event.time)
+
+
+def _restarts(state: RunState, shown: Sequence[Attempt]) -> Iterator[TimelineEntry]:
+    numbers = {a.number for a in shown}
+    for event in state.restarts:
+        if event.attempt not in numbers:
+            continue
+        seconds = float(event.data.get("seconds") or 0.0)
+        nodes = event.data.get("excluded_nodes") or event.data.get("excluded") or []
+        without = f", without {wording.joined([str(n) for n in nodes])}" if nodes else ""
+        text = f"Restarted in {wording.duration_text(seconds)}{without}"
+        began = (wording.moment(event.time) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        yield replace(_timed("restarts", "restart", "neutral", "", event, text, "launcher", event.time), at=began)
+
+
+def _outcome(incident: Incident) -> Iterator[TimelineEntry]:
+    if incident.recovered_at:
+        by = f" by attempt {incident.recovered_by}" if incident.recovered_by is not None else ""
+        yield _entry("findings", "recovered", "trusted", "✓", incident.recovered_by, None, incident.recovered_at,
+                     f"Recovered{by}: every device passed the {incident.check} check", timed=True)  # fmt: skip
+    if incident.closed_at:
+        who = incident.closed_by or "lastgood"
+        text = "Closed: cleared" if who == "cleared" else "Closed"
+        yield _entry("findings", "closed", "cleared", "○✓", None, None, incident.closed_at, text,
+                     who="lastgood" if who == "cleared" else who, timed=True)  # fmt: skip
+
+
+def injected(state: RunState, incident: Incident) -> tuple[str, ...]:
+    """Tell the faults that were injected on purpose in the incident's attempts: ground truth, never evidence."""
+    numbers = {a.number for a in attempts_of(state, incident)}
+    return tuple(injection_text(event) for event in state.injections if event.attempt in numbers)
+
+
+def injection_text(event: Event) -> str:
+    """Say what the fault injector did: the ground truth of a demo or drill."""
+    data = event.data
+    step = data.get("step", event.step)
+    rank = data.get("rank", event.rank)
+    fault = " ".join(str(data[key]) for key in ("fault", "site") if data.get(key))
+    where = "".join((f" on rank {rank}" if rank is not None else "", f" at step {step}" if step is not None else ""))
+    lasting = {True: " and from then on", False: ", once"}.get(data.get("permanent"), "")  # type: ignore[arg-type]
+    detail = "; ".join(str(data[key]) for key in ("tensor", "detail") if data.get(key))
+    return f"fault injected on purpose: {fault or 'unnamed'}{where}{lasting}" + (f" ({detail})" if detail else "")
+
+
+# many marks
+
+
+def _near(found: list[TimelineEntry], incident: Incident, clock: StepClock) -> list[TimelineEntry]:
+    """Keep what lies around the window: as much before it as it is long (and a minute), and all that followed."""
+    window = incident.window
+    began = (clock.at(Point(window.start_attempt, window.start)) if window else None) or incident.opened_at
+    length = wording.moment(incident.opened_at) - wording.moment(began) + timedelta(minutes=1)
+    low = (wording.moment(began) - length).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    end = incident.recovered_at or incident.closed_at or max(e.until for e in found)
+    high = (wording.moment(end) + length).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return [replace(e, at=max(e.at, low), until=min(e.until, high)) for e in found if e.until >= low and e.at <= high]
+
+
+def _merged(found: list[TimelineEntry]) -> list[TimelineEntry]:
+    """Merge neighbouring passes of one check into one span, when there are still too many marks."""
+    if len(found) <= MOST_MARKS:
+        return found
+    rest = [e for e in found if e.lane not in CHECKS]
+    checks = sorted((e for e in found if e.lane in CHECKS), key=lambda e: (e.lane, e.attempt or 0, e.at))
+    for (_, _, kind), group in groupby(checks, key=lambda e: (e.lane, e.attempt, e.kind)):
+        run = list(group)
+        if kind == "passed" and len(run) > 1:
+            text = f"{run[0].lane} passed {len(run)} times"
+            rest.append(replace(run[0], kind="ran", until=run[-1].until, known_at=run[-1].known_at, text=text))
+        else:
+            rest += run
+    return rest
+
+
+# making entries
+
+
+def _entry(
+    lane: str, kind: str, tone: Tone, symbol: str, attempt: int | None, step: int | None, at: str, text: str,
+    *, until: str | None = None, who: str = "lastgood", timed: bool = False,
+) -> TimelineEntry:  # fmt: skip
+    happened = wording.clock_text(at) if timed or step is None else f"step {wording.step_text(step)}"
+    return TimelineEntry(lane=lane, kind=kind, tone=tone, symbol=symbol, happened=happened, step=step, attempt=attempt,
+                         at=at, until=max(until or at, at), known_at=at, text=text, who=who)  # fmt: skip
+
+
+def _timed(
+    lane: str, kind: str, tone: Tone, symbol: str, event: Event, text: str, who: str, until: str
+) -> TimelineEntry:
+    where = (event.attempt, event.step, event.time)
+    return _entry(lane, kind, tone, symbol, *where, text, until=until, who=who, timed=True)
+
+
+def _first_text(data: Mapping[str, Any], *keys: str) -> str:
+    return next((str(data[key]) for key in keys if data.get(key)), "")
