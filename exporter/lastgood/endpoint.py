@@ -92,9 +92,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 16
 
-    def __init__(
-        self, address: str, port: int, registry: CollectorRegistry, on_error: Callable[[str], object]
-    ) -> None:
+    def __init__(self, address: str, port: int, registry: CollectorRegistry, on_error: Callable[[str], object]) -> None:
         self.registry = registry
         self.on_error = on_error
         dual = not address and socket.has_dualstack_ipv6()

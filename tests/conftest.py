@@ -1,0 +1,60 @@
+"""Fixtures for all tests: a clean environment, a fresh registry, a stepping clock, the programs that must be there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+
+@dataclass
+class Clock:
+    """A clock that moves only when told. Unix seconds."""
+
+    now: float = 1_795_921_082.0  # 2026-11-29T02:58:02Z
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the developer's own settings away; endpoints of tests stay on this machine."""
+    for name in [name for name in os.environ if name.startswith("LASTGOOD_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("LASTGOOD_METRICS_ADDRESS", "127.0.0.1")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry(auto_describe=False)
+
+
+def _program(*names: str) -> str:
+    for name in names:
+        found = shutil.which(name)
+        if found:
+            return found
+    pytest.fail(f"{names[0]} is missing, and a test that needs it must not be skipped: run `make setup`")
+
+
+@pytest.fixture(scope="session")
+def prometheus_program() -> str:
+    return _program("prometheus")
+
+
+@pytest.fixture(scope="session")
+def chromium_program() -> str:
+    return _program("chromium", "chromium-browser", "google-chrome")
