@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, Final, Literal, cast
 
 from lastgood import wording
@@ -352,12 +352,28 @@ def _restarts(state: RunState, shown: Sequence[Attempt]) -> Iterator[TimelineEnt
     for event in state.restarts:
         if event.attempt not in numbers:
             continue
-        seconds = float(event.data.get("seconds") or 0.0)
-        nodes = event.data.get("excluded_nodes") or event.data.get("excluded") or []
+        seconds = _seconds(event.data.get("seconds"))
+        nodes = event.data.get("excluded") or []
         without = f", without {wording.joined([str(n) for n in nodes])}" if nodes else ""
         text = f"Restarted in {wording.duration_text(seconds)}{without}"
-        began = (wording.moment(event.time) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        yield replace(_timed("restarts", "restart", "neutral", "", event, text, "launcher", event.time), at=began)
+        began, ended = _gap(state, event, seconds)
+        yield replace(
+            _timed("restarts", "restart", "neutral", "", event, text, "launcher", ended), at=began, until=ended
+        )
+
+
+def _gap(state: RunState, event: Event, seconds: float) -> tuple[str, str]:
+    """Return when a restart began and ended: the gap between two attempts, else the event's own seconds."""
+    for before, after in pairwise(state.attempts):
+        if after.number == event.attempt and before.number == event.attempt - 1:
+            return before.ended_at or before.last_event_at, after.started_at
+    began = wording.moment(event.time) - timedelta(seconds=seconds)
+    return began.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), event.time
+
+
+def _seconds(value: Any) -> float:
+    """Read a duration; one that is no number ("NaN" is journaled as a word) counts as none."""
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _outcome(incident: Incident) -> Iterator[TimelineEntry]:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
-from lastgood.state import Cost, Finding, Incident, LastGood, Place, Suspect, Window
+from lastgood.state import Cost, Finding, Incident, LastGood, Place, Window
 
 TRUST_SYMBOLS: Final = {
     "trusted": "✓",
@@ -197,8 +197,8 @@ def state_phrase(incident: Incident) -> str:
 
 
 def not_deterministic(incident: Incident) -> bool:
-    """Tell whether the incident says that the job does not repeat itself: a replay that can name nobody."""
-    return incident.check == "replay" and not incident.suspects and incident.status != "cleared"
+    """Tell whether the incident says that the job does not repeat itself: a ruled replay that can name nobody."""
+    return incident.check == "replay" and not incident.suspects and incident.status not in {"cleared", "suspicious"}
 
 
 def headline(incident: Incident) -> str:
@@ -208,7 +208,7 @@ def headline(incident: Incident) -> str:
     if incident.status == "cleared":
         return _cleared(incident)
     if incident.status == "suspicious":
-        return f"{_capital(_subject(incident))} {_symptom(incident)} Not yet known why."
+        return f"{_suspicion(incident)} Not yet known why."
     if not incident.suspects:
         return f"{_nameless(incident)} No rank stands out."
     return f"{_capital(_subject(incident))} {_deed(incident)}."
@@ -224,14 +224,16 @@ def _cleared(incident: Incident) -> str:
     return f"The mismatch at step {step} came from the software or the data: no GPU is accused."
 
 
-def _symptom(incident: Incident) -> str:
+def _suspicion(incident: Incident) -> str:
+    """Say a symptom: who saw it, since nobody is named yet."""
+    if not _named(incident):
+        return _nameless(incident)
+    subject = _capital(_subject(incident))
+    if incident.check != "finite":
+        return f"{subject} {_deed(incident)}."
     finding = _first(incident)
-    at = f"at step {step_text(incident.step)}."
-    if incident.check == "finite":
-        phase = finding.phase if finding else "local"
-        place = {"loss": "loss", "reduced": "averaged gradient"}.get(phase, "gradient")
-        return f"had {nonfinite_word(finding)} in its {place} {at}"
-    return f"{_deed(incident, at.rstrip('.'))}."
+    place = {"loss": "loss", "reduced": "averaged gradient"}.get(finding.phase if finding else "", "gradient")
+    return f"{subject} had {nonfinite_word(finding)} in its {place} at step {step_text(incident.step)}."
 
 
 def _nameless(incident: Incident) -> str:
@@ -289,26 +291,32 @@ def _first(incident: Incident) -> Finding | None:
     return next((f for f in incident.findings if f.check == incident.check), None)
 
 
+def _named(incident: Incident) -> Sequence[Place]:
+    """Return whom the headline speaks of: the accused, else the candidates, else who showed the symptom."""
+    accused = [s for s in incident.suspects if s.role == "accused"]
+    if incident.status == "attributed" and accused:
+        return accused
+    finding = _first(incident)
+    return incident.suspects or (finding.places if finding and incident.status == "suspicious" else ())
+
+
 def _subject(incident: Incident) -> str:
-    suspects = incident.suspects
-    if not suspects:
-        return "a rank"
-    nodes = sorted({s.node for s in suspects})
-    if incident.status != "attributed" and len(suspects) > 1:
-        return _candidates(suspects, nodes)
-    if incident.scope == "node" and len(nodes) == 1:
-        return f"node {nodes[0]} ({ranks_text(s.rank for s in suspects)})"
-    if len(suspects) > 1:
-        return f"{ranks_text(s.rank for s in suspects)} ({', '.join(nodes)})"
-    whole = incident.status == "attributed"
-    return rank_text(suspects[0]) if whole else f"rank {suspects[0].rank} ({suspects[0].node})"
+    named = _named(incident)
+    nodes = sorted({place.node for place in named})
+    if incident.status != "attributed":
+        return _alternatives(named, nodes)
+    if incident.scope == "node" and len(nodes) == 1 and len(named) > 1:
+        return f"node {nodes[0]} ({ranks_text(place.rank for place in named)})"
+    if len(named) > 1:
+        return f"{ranks_text(place.rank for place in named)} ({', '.join(nodes)})"
+    return rank_text(named[0])
 
 
-def _candidates(suspects: Sequence[Suspect], nodes: Sequence[str]) -> str:
-    if len(suspects) > _MOST_NAMED:
-        return f"one of {len(suspects)} ranks on {len(nodes)} {'nodes' if len(nodes) > 1 else 'node'}"
-    apart = len(nodes) == len(suspects)
-    return joined([f"rank {s.rank} ({s.node})" if apart else rank_text(s) for s in suspects], "or")
+def _alternatives(named: Sequence[Place], nodes: Sequence[str]) -> str:
+    if len(named) > _MOST_NAMED:
+        return f"one of {len(named)} ranks on {len(nodes)} {'nodes' if len(nodes) > 1 else 'node'}"
+    apart = len(nodes) == len(named)
+    return joined([f"rank {p.rank} ({p.node})" if apart else rank_text(p) for p in named], "or")
 
 
 def _capital(text: str) -> str:
