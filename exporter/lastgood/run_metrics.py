@@ -1,0 +1,217 @@
+"""Publish what the ledger knows about runs, incidents, nodes and checkpoints.
+
+A rank that finds a lie exits, and its counters die unscraped; these series come from the journals, so they outlive
+it, and alerts about findings evaluate them. What is not known has no series (a NaN or a 0 would be a claim), except
+where the catalogue says that -1 means none.
+
+Checks of every step stand in no ``check`` event, only in saves and in the progress lines. So their last pass comes
+from there, and their cadence, as far as a ledger can see it, is that of the progress lines.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Final, Protocol, get_args
+
+from prometheus_client import Metric as Family
+
+from lastgood.catalogue import PREFIX, UNKNOWN, exported, label_value
+from lastgood.events import CHECKS, ProgressData
+from lastgood.state import Attempt, Checkpoint, CheckStatus, Device, Incident, IncidentState, RunState, Trust
+
+MAX_SUSPECTS: Final = 8
+"""Series of one incident: thousands of candidates are one incident, not thousands of alerts."""
+PROGRESS_SECONDS: Final = 30.0
+INTERVAL_SAVES: Final = 10  # newest saves whose median distance is the save interval
+PER_STEP_CHECKS: Final = ("finite", "conservation")
+ACCUSATION_DAYS: Final = (7, 90)
+
+Value = float | None
+Row = tuple[str, tuple[object, ...], Value | tuple[Value, Value]]
+"""Name without the prefix, values of the labels after ``run``, value (None: no series; a pair: count and sum)."""
+
+
+class LedgerView(Protocol):
+    """What these metrics need of a ledger. Times are Unix seconds."""
+
+    @property
+    def last_read_at(self) -> float | None:
+        """When the journals were last read."""
+
+    def runs(self) -> Mapping[str, RunState]:
+        """Return the state of every run."""
+
+    def lag_seconds(self, run: str) -> float | None:
+        """Return how old the newest event was when it was read."""
+
+    def progress(self, run: str) -> ProgressData | None:
+        """Return the newest progress of the newest attempt."""
+
+    def node_accusations(self, days: int, now: float) -> Mapping[Device, int]:
+        """Return how many incidents of the last ``days`` named each device."""
+
+
+class RunMetrics:
+    """Collect the run metrics of the catalogue from ``ledger``. ``clock`` returns Unix seconds."""
+
+    def __init__(self, ledger: LedgerView, clock: Callable[[], float] = time.time) -> None:
+        self._ledger = ledger
+        self._clock = clock
+
+    def collect(self) -> Iterator[Family]:
+        """Yield the families that have a value, in the order of the catalogue."""
+        metrics = {metric.name.removeprefix(PREFIX): metric for metric in exported("run")}
+        families = {name: metric.family() for name, metric in metrics.items()}
+        for name, labels, value in self._rows():
+            values = value if isinstance(value, tuple) else (value,)
+            known = [number for number in values if number is not None and math.isfinite(number)]
+            if len(known) == len(values):
+                metrics[name].add(families[name], [label_value(label) for label in labels], *known)
+        yield from families.values()
+
+    def describe(self) -> Iterator[Family]:
+        """Yield the empty families, so that registering reads no journal."""
+        return (metric.family() for metric in exported("run"))
+
+    def _rows(self) -> Iterator[Row]:
+        for run, state in self._ledger.runs().items():
+            progress = self._ledger.progress(run) or {}
+            for name, labels, value in run_rows(state, progress):
+                yield name, (run, *labels), value
+            yield "journal_unreadable_lines_total", (run,), float(len(state.unreadable))
+            yield "journal_lag_seconds", (run,), self._ledger.lag_seconds(run)
+            yield "ledger_last_read_timestamp_seconds", (run,), self._ledger.last_read_at
+        for days in ACCUSATION_DAYS:
+            for device, count in self._ledger.node_accusations(days, self._clock()).items():
+                yield "node_accusations", (device.node, device.gpu_uuid, f"{days}d"), float(count)
+
+
+def run_rows(state: RunState, progress: ProgressData) -> Iterator[Row]:
+    """Yield every row of one run that follows from its state and its newest progress. Pure."""
+    yield from _attempt_rows(state, progress)
+    if state.attempt is not None:
+        yield from _check_rows(state.checks, state.attempt, progress)
+    yield from _finding_rows(state)
+    yield from _incident_rows(state.incidents)
+    yield from _checkpoint_rows(state)
+    yield from _save_rows(state)
+
+
+def _attempt_rows(state: RunState, progress: ProgressData) -> Iterator[Row]:
+    yield "run_active", (), float(state.active)
+    yield "run_last_event_timestamp_seconds", (), unix_seconds(state.last_event_at)
+    if state.attempt is not None:
+        yield "run_attempt", (), float(state.attempt.number)
+        yield "run_world_size", (), float(state.attempt.world_size)
+        yield "run_step", (), float(max(state.attempt.last_step, progress.get("step", -1)))
+
+
+def _check_rows(checks: Iterable[CheckStatus], attempt: Attempt, progress: ProgressData) -> Iterator[Row]:
+    by_name = {status.check: status for status in checks}
+    for check in CHECKS:
+        status = by_name.get(check)
+        last = max(status.last_pass_step if status else -1, progress.get("passed", {}).get(check, -1))
+        yield "run_check_last_pass_step", (check,), float(last)
+        if status is None or not status.running or status.interval_steps is None:
+            continue
+        yield "check_interval_steps", (check,), float(status.interval_steps)
+        due = _due_by_progress(last, attempt, progress) if check in PER_STEP_CHECKS else status.due_step
+        yield "check_due_step", (check,), due
+
+
+def _due_by_progress(last_pass: int, attempt: Attempt, progress: ProgressData) -> float | None:
+    """Return when a check of every step should have passed again; None before the first progress."""
+    step_seconds = progress.get("step_seconds", 0.0)
+    if not step_seconds > 0:
+        return None
+    return max(last_pass, attempt.from_step) + 3 * math.ceil(PROGRESS_SECONDS / step_seconds)
+
+
+def _finding_rows(state: RunState) -> Iterator[Row]:
+    for check in CHECKS:
+        found = [finding for finding in state.findings if finding.check == check]
+        newest = max(found, key=lambda finding: (finding.attempt, finding.step), default=None)
+        yield "findings_total", (check,), float(len(found))
+        yield "finding_last_step", (check,), float(newest.step) if newest else -1.0
+        yield "finding_last_timestamp_seconds", (check,), unix_seconds(newest.at) if newest else None
+
+
+def _incident_rows(incidents: Iterable[Incident]) -> Iterator[Row]:
+    incidents = tuple(incidents)
+    counts = Counter(incident.state for incident in incidents)
+    for state in get_args(IncidentState):
+        yield "incidents", (state,), float(counts[state])
+    for incident in incidents:
+        if incident.state in ("open", "reopened"):
+            yield from _open_incident_rows(incident)
+
+
+def _open_incident_rows(incident: Incident) -> Iterator[Row]:
+    resume = float(incident.resume.step) if incident.resume else -1.0
+    what = (incident.id, incident.check, incident.status, incident.scope)
+    for who in _suspects(incident):
+        yield "incident_resume_step", (*what, *who), resume
+    if incident.window is not None:
+        yield "incident_window_start_step", (incident.id,), float(incident.window.start)
+        yield "incident_window_end_step", (incident.id,), float(incident.window.end)
+    yield "incident_start_timestamp_seconds", (incident.id,), unix_seconds(incident.opened_at)
+
+
+def _suspects(incident: Incident) -> list[tuple[object, ...]]:
+    """Return (rank, node, gpu_uuid) of the first suspects; one unknown when the incident names nobody."""
+    named: list[tuple[object, ...]] = [(who.rank, who.node, who.gpu_uuid) for who in incident.suspects]
+    return list(dict.fromkeys(named))[:MAX_SUSPECTS] or [(UNKNOWN, UNKNOWN, UNKNOWN)]
+
+
+def _checkpoint_rows(state: RunState) -> Iterator[Row]:
+    trusted = [checkpoint for checkpoint in state.checkpoints if checkpoint.trust == "trusted"]
+    for name, newest in (
+        ("checkpoint_last", _newest(state.checkpoints)),
+        ("checkpoint_last_trusted", _newest(trusted)),
+    ):
+        yield f"{name}_step", (), float(newest.step) if newest else -1.0
+        yield f"{name}_timestamp_seconds", (), unix_seconds(newest.saved_at) if newest else None
+    yield "last_good_step", (), float(state.last_good.step)
+    yield "checkpoint_interval_seconds", (), _save_interval(state.checkpoints)
+    counts = Counter(checkpoint.trust for checkpoint in state.checkpoints)
+    for trust in get_args(Trust):
+        yield "checkpoints", (trust,), float(counts[trust])
+
+
+def _newest(checkpoints: Iterable[Checkpoint]) -> Checkpoint | None:
+    return max(checkpoints, key=lambda checkpoint: (checkpoint.point, checkpoint.saved_at), default=None)
+
+
+def _save_interval(checkpoints: Iterable[Checkpoint]) -> float | None:
+    """Return the median seconds between the newest saves of the newest attempt; None before the second."""
+    checkpoints = tuple(checkpoints)
+    attempt = max((checkpoint.attempt for checkpoint in checkpoints), default=0)
+    times = sorted(
+        at for checkpoint in checkpoints
+        if checkpoint.attempt == attempt and (at := unix_seconds(checkpoint.saved_at)) is not None
+    )[-INTERVAL_SAVES:]  # fmt: skip
+    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    return statistics.median(gaps) if gaps else None
+
+
+def _save_rows(state: RunState) -> Iterator[Row]:
+    durations = [checkpoint.seconds for checkpoint in state.checkpoints if checkpoint.seconds is not None]
+    blocked = [checkpoint.blocked_seconds or 0.0 for checkpoint in state.checkpoints]
+    failures = [save for save in state.failed_saves if save.reason != "integrity"]
+    yield "checkpoint_saves_total", (), float(len(state.checkpoints))
+    yield "checkpoint_failures_total", (), float(len(failures))
+    yield "checkpoint_save_seconds", (), (float(len(durations)), math.fsum(durations))
+    yield "checkpoint_blocked_seconds_total", (), math.fsum(blocked)
+
+
+def unix_seconds(time_text: str) -> float | None:
+    """Return an RFC 3339 time as Unix seconds; None when it is not one."""
+    try:
+        return datetime.fromisoformat(time_text).timestamp()
+    except ValueError:
+        return None
