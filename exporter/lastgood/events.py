@@ -15,13 +15,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypedDict
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, NoReturn, TypedDict
 from urllib.parse import quote
+
+from lastgood import schema
+from lastgood.errors import JournalError, SchemaVersionError
 
 SCHEMA_VERSION: Final = 1
 """Goes into ``dataschema``; a reader refuses a higher one and says which version it needs."""
+
+SLUG_LENGTH: Final = 64
+"""Longest run id, so that a line of progress keeps room for its data."""
 
 CHECKS: Final = ("finite", "conservation", "replica", "replay", "at_rest")
 CheckName = Literal["finite", "conservation", "replica", "replay", "at_rest"]
@@ -135,7 +144,10 @@ class ResumeData(TypedDict):
     reason: str
 
 
-class VerdictData(TypedDict):
+_Reasons = TypedDict("_Reasons", {"for": list[str]})  # "for" is a keyword of Python, so no class can spell it
+
+
+class VerdictData(_Reasons):
     """``verdict``: what findings together say.
 
     ``for`` and ``against`` are sentences. ``action`` is what the policy did: stop, skip or record.
@@ -147,7 +159,6 @@ class VerdictData(TypedDict):
     suspects: list[SuspectData]
     nature: Nature
     confidence: Confidence
-    for_: list[str]  # spelled "for" in JSON
     against: list[str]
     resume: ResumeData | None
     action: Literal["stop", "skip", "record"]
@@ -192,6 +203,35 @@ class InjectionData(TypedDict, total=False):
     permanent: bool
 
 
+class RestartData(TypedDict, total=False):
+    """``restart``: why a new attempt began, and what the old one cost. ``excluded``: nodes that it leaves out."""
+
+    reason: str
+    seconds: float
+    lost_steps: int
+    excluded: list[str]
+
+
+class NoteData(TypedDict, total=False):
+    """``note``: a person's words about a run or an incident."""
+
+    text: str
+    author: str
+    incident: str
+
+
+class ActionData(TypedDict, total=False):
+    """``action``: something a person decided, by name (``accept`` a checkpoint, ``close`` an incident, ...)."""
+
+    action: str
+    author: str
+    incident: str
+    attempt: int
+    step: int
+    path: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """One CloudEvents 1.0 object. Two events with equal ``key`` are the same fact."""
@@ -214,18 +254,21 @@ class Event:
         return (self.source, self.id)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the CloudEvents JSON object (attributes without a value are left out)."""
+        """Return the CloudEvents JSON object (attributes without a value are left out).
+
+        A line of progress has 400 bytes, so it goes without the two attributes that CloudEvents makes optional.
+        """
         out: dict[str, Any] = {
             "specversion": "1.0",
             "id": self.id,
             "source": self.source,
             "type": f"lastgood.{self.type}",
             "time": self.time,
-            "datacontenttype": "application/json",
-            "dataschema": f"urn:lastgood:{self.type}:{self.schema}",
-            "run": self.run,
-            "attempt": self.attempt,
         }
+        if self.type != "progress":
+            out["datacontenttype"] = "application/json"
+            out["dataschema"] = f"urn:lastgood:{self.type}:{self.schema}"
+        out |= {"run": self.run, "attempt": self.attempt}
         out |= {k: v for k, v in (("rank", self.rank), ("node", self.node), ("step", self.step)) if v is not None}
         out["data"] = dict(self.data)
         return out
@@ -245,3 +288,123 @@ def fact_id(kind: str, check: str, step: int, phase: str) -> str:
     """Return the id of a collective fact, equal on every rank that derived it. ``kind``: finding or verdict."""
     digest = hashlib.sha256(f"{kind}\0{check}\0{step}\0{phase}".encode()).hexdigest()
     return f"{kind[0]}-{digest[:16]}"
+
+
+def utc(timestamp: float) -> str:
+    """Return unix seconds as an event's time: RFC 3339, UTC, microseconds."""
+    return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def timestamp_of(time: str) -> float:
+    """Return an event's time as unix seconds."""
+    return datetime.fromisoformat(time).timestamp()
+
+
+def slug(text: str) -> str:
+    """Return ``text`` as a run id: ``[a-z0-9._-]+``, starting with a letter, digit or underscore, at most 64 long.
+
+    A longer text keeps its beginning and ends with a hash, so that two long names stay two names. Raises
+    ``ValueError`` when nothing is left.
+    """
+    words = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-.")
+    if not words:
+        raise ValueError(f"{text!r} cannot name a run: use letters, digits, '.', '_' or '-'")
+    if len(words) > SLUG_LENGTH:
+        words = f"{words[: SLUG_LENGTH - 9]}-{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:8]}"
+    return words
+
+
+def is_slug(text: str) -> bool:
+    """Tell whether ``text`` is a run id as it stands."""
+    return re.fullmatch(rf"[a-z0-9_][a-z0-9._-]{{0,{SLUG_LENGTH - 1}}}", text, re.ASCII) is not None
+
+
+def plain(value: Any, depth: int = 32) -> Any:
+    """Return ``value`` as plain JSON data, whatever it was.
+
+    NaN and infinity are not JSON and become the strings "NaN", "Infinity" and "-Infinity". What JSON has no word for
+    becomes its ``str``: a journal that is a little less exact is better than an exception in a training loop.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else _spell(value)
+    if depth and isinstance(value, Mapping):
+        return {str(plain(str(k))): plain(v, depth - 1) for k, v in value.items()}
+    if depth and isinstance(value, (list, tuple)):
+        return [plain(v, depth - 1) for v in value]
+    if depth and isinstance(value, (set, frozenset)):
+        return sorted((plain(v, depth - 1) for v in value), key=str)
+    return plain(str(value))
+
+
+def _spell(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def event_from_line(line: str | bytes) -> Event:
+    """Return the event in one JSON line. Raises as :func:`event_from_dict`."""
+    try:
+        text = line if isinstance(line, str) else line.decode()
+        return event_from_dict(json.loads(text, parse_constant=_no_constant, parse_float=_finite))
+    except (ValueError, RecursionError) as problem:
+        raise JournalError(f"not a line of JSON: {str(problem)[:200]}") from None
+
+
+def event_from_dict(obj: Any) -> Event:
+    """Return the event in a CloudEvents JSON object.
+
+    Raises :class:`SchemaVersionError` when a newer lastgood wrote it, :class:`JournalError` when it is not an event of
+    lastgood or its data breaks the schema of its type. Unknown attributes and unknown fields of the data are kept out
+    of the way: a newer lastgood may add them without a new schema version.
+    """
+    if not isinstance(obj, dict) or not str(obj.get("type", "")).startswith("lastgood."):
+        raise JournalError("not an event of lastgood")
+    kind = str(obj["type"]).removeprefix("lastgood.")
+    version = _schema_version(obj, kind)
+    problem = schema.problem("event", obj) or (
+        schema.problem(kind, obj["data"]) if kind in TYPES else f"type: lastgood.{kind} is not known"
+    )
+    if problem:
+        raise JournalError(problem)
+    try:
+        timestamp_of(obj["time"])
+        json.dumps(obj, ensure_ascii=False).encode()
+    except (ValueError, OverflowError):
+        raise JournalError("time: no such date, or text that is not Unicode") from None
+    extensions = {k: obj.get(k) for k in ("rank", "node", "step")}
+    return Event(
+        obj["id"], obj["source"], kind, obj["time"], obj["run"], obj["attempt"], obj["data"],
+        **extensions, schema=version,
+    )  # fmt: skip
+
+
+def _schema_version(obj: Mapping[str, Any], kind: str) -> int:
+    """Return the schema version; only progress may go without one (see :meth:`Event.to_dict`)."""
+    if kind == "progress" and "dataschema" not in obj:
+        return SCHEMA_VERSION
+    found = re.fullmatch(r"urn:lastgood:[a-z.]+:([0-9]{1,9})", str(obj.get("dataschema")))
+    if found is None:
+        raise JournalError(f"dataschema: {obj.get('dataschema')!r} is not urn:lastgood:{kind}:<version>")
+    version = int(found[1])
+    if version > SCHEMA_VERSION:
+        raise SchemaVersionError(
+            f"written by a newer lastgood: needs one that reads schema version {version}, this one reads up to "
+            f"{SCHEMA_VERSION}; install the newer lastgood here"
+        )
+    return version
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"{digits} is too large")
+    return value

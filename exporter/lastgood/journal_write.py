@@ -1,0 +1,251 @@
+"""Write the journal of one writer: append-only lines that survive whatever happens to the process.
+
+``<run>/journal/<attempt:06>/<writer>.jsonl`` is created exclusively on the first write, has one writer and is never
+reopened. Each line is one ``write``; findings, verdicts and saves are synced to the disk before ``write`` returns.
+
+It must never make training worse. Disk full, I/O error, no permission: one warning, a counter, a callback, and the
+loop goes on. A line that could not be written is kept (the newest 256) and tried again with the next one; a line that
+was cut in half is followed by a line end first, so it costs nothing but itself. Not covered: a file system that blocks.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from threading import RLock
+from typing import Any, Final
+
+from lastgood import schema
+from lastgood.events import Event, plain, source_of, utc
+
+PROGRESS_BYTES: Final = 400
+_PROGRESS_TRIM: Final = ("extremes", "seconds", "grad_norm", "step_seconds", "passed")
+"""Fields of ``progress`` that a line may lose, first to last, when it would be longer than 400 bytes."""
+
+_SYNCED: Final = ("finding", "verdict", "checkpoint.")
+
+
+class LineFile:
+    """Append whole lines to a new file. Every method may raise ``OSError``; a later call starts clean."""
+
+    def __init__(self, keep: int) -> None:
+        self._fd: int | None = None
+        self._torn = False
+        self._waiting: deque[tuple[bytes, bool]] = deque(maxlen=keep)
+
+    def create(self, path: Path) -> bool:
+        """Create the file exclusively; return False when the name is taken."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+        except FileExistsError:
+            return False
+        _sync_directory(path.parent)
+        return True
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether the file was created and not closed."""
+        return self._fd is not None
+
+    def keep(self, line: bytes, sync: bool) -> None:
+        """Put a line behind those that wait to be written."""
+        self._waiting.append((line, sync))
+
+    def flush(self) -> None:
+        """Write the lines that wait, oldest first; a line leaves the queue when it is in the file."""
+        fd = self._fd
+        if fd is None:
+            return
+        while self._waiting:
+            line, sync = self._waiting[0]
+            self._append(fd, line)
+            self._waiting.popleft()
+            if sync:
+                os.fsync(fd)
+
+    def _append(self, fd: int, line: bytes) -> None:
+        whole = (b"\n" if self._torn else b"") + line + b"\n"
+        written = os.write(fd, whole)
+        self._torn = 0 < written < len(whole) or (self._torn and written == 0)
+        if written < len(whole):
+            raise OSError(errno.ENOSPC, f"only {written} of {len(whole)} bytes were written")
+
+    def close(self) -> None:
+        """Close the file; what still waits is lost."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+
+
+class JournalWriter:
+    """Write one writer's events of one attempt. Safe to use from several threads and from signal handlers.
+
+    ``errors`` counts what went wrong (lines not written at once, events that break their schema, callbacks that
+    raised). The first of them is a ``RuntimeWarning``; ``on_error(exc)`` is called for each. ``on_event(event)`` is
+    called for every event, progress included, whether or not it could be written.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        run: str,
+        attempt: int,
+        writer: str,
+        *,
+        rank: int | None = None,
+        node: str | None = None,
+        clock: Callable[[], float] = time.time,
+        on_event: Callable[[Event], None] | None = None,
+        on_error: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        self.run, self.attempt, self.writer, self.rank, self.node = run, attempt, writer, rank, node
+        self.errors = 0
+        self._directory = Path(run_dir) / "journal" / f"{attempt:06}"
+        self._clock, self._on_event, self._on_error = clock, on_event, on_error
+        self._lines, self._progress = LineFile(keep=256), LineFile(keep=1)
+        self._count = self._progress_count = 0
+        self._warned = self._closed = False
+        self._lock = RLock()
+
+    @property
+    def path(self) -> Path:
+        """Return the journal file (it exists once something was written)."""
+        return self._directory / f"{self.writer}.jsonl"
+
+    def write(
+        self,
+        type: str,
+        data: Mapping[str, Any],
+        *,
+        step: int | None = None,
+        event_id: str | None = None,
+        source: str | None = None,
+    ) -> Event:
+        """Write an event and return it, also when it could not be written.
+
+        A collective fact passes ``event_id`` (:func:`lastgood.events.fact_id`) and ``source``
+        (:func:`lastgood.events.source_of` without a rank); otherwise both name this writer.
+        """
+        with self._lock:
+            self._guarded(self._create)
+            self._count += 1
+            event = self._event(type, plain(data), step, event_id or f"{self.writer}-{self._count}", source)
+            self._lines.keep(event.to_line().encode(), type.startswith(_SYNCED))
+            self._guarded(self._lines.flush)
+        self._published(event)
+        return event
+
+    def progress(self, data: Mapping[str, Any], step: int) -> Event:
+        """Write where the attempt stands: one line of at most 400 bytes, to which the data is trimmed."""
+        with self._lock:
+            self._guarded(self._create)
+            self._progress_count += 1
+            name = f"{self.writer}-p{self._progress_count}"
+            event = _trimmed(self._event("progress", _short(plain(data)), step, name, None))
+            self._progress.keep(event.to_line().encode(), False)
+            self._guarded(self._create_progress)
+            self._guarded(self._progress.flush)
+        self._published(event)
+        return event
+
+    def close(self) -> None:
+        """Try once more to write what waits, then close. Later events are only passed to ``on_event``."""
+        with self._lock:
+            for file in (self._lines, self._progress):
+                self._guarded(file.flush)
+                self._guarded(file.close)
+            self._closed = True
+
+    def _event(self, type: str, data: dict[str, Any], step: int | None, name: str, source: str | None) -> Event:
+        source = source or source_of(self.run, self.attempt, self.rank)
+        at = utc(self._clock())
+        return Event(name, source, type, at, self.run, self.attempt, data, rank=self.rank, node=self.node, step=step)
+
+    def _create(self) -> None:
+        """Take the first free name: another file of that name means another writer, whose ids must not return."""
+        if self._lines.is_open or self._closed:
+            return
+        wanted = self.writer
+        for n in range(2, 1000):
+            if self._lines.create(self.path):
+                return
+            self.writer = f"{wanted}.{n}"
+
+    def _create_progress(self) -> None:
+        if not self._progress.is_open and not self._closed and self._lines.is_open:
+            self._progress.create(self._directory / f"{self.writer}.progress.jsonl")
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except OSError as problem:
+            self._failed(problem, f"cannot write the journal {self.path}: {problem}; training goes on and tries again")
+
+    def _published(self, event: Event) -> None:
+        try:
+            if broken := schema.problem(event.type, event.data):
+                raise ValueError(f"{event.type}: {broken}")
+            if self._on_event:
+                self._on_event(event)
+        except Exception as problem:
+            self._failed(problem, f"an event was journaled, but: {problem!r}; training goes on")
+
+    def _failed(self, problem: BaseException, text: str) -> None:
+        self.errors += 1
+        if not self._warned:
+            self._warned = True
+            _warn(text)
+        if self._on_error:
+            with suppress(Exception):
+                self._on_error(problem)
+
+
+def _warn(text: str) -> None:
+    """Warn once, and never raise: also where warnings are made errors, training goes on."""
+    try:
+        warnings.warn(text, RuntimeWarning, stacklevel=5)
+    except RuntimeWarning:
+        print(f"lastgood: {text}", file=sys.stderr)
+
+
+def _short(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data of progress with four significant digits: enough to read, short enough to keep."""
+    return {key: _rounded(value) for key, value in data.items()}
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {key: _rounded(inner) for key, inner in value.items()}
+    return [_rounded(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _trimmed(event: Event) -> Event:
+    """Return the event without the fields that make its line longer than 400 bytes."""
+    data = dict(event.data)
+    for name in ("", *_PROGRESS_TRIM, *data):
+        data.pop(name, None)
+        shorter = Event(event.id, event.source, event.type, event.time, event.run, event.attempt, data,
+                        rank=event.rank, node=event.node, step=event.step)  # fmt: skip
+        if len(shorter.to_line().encode()) < PROGRESS_BYTES:
+            return shorter
+    return shorter
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make a new name durable. Some file systems cannot sync a directory; the file itself is what counts."""
+    with suppress(OSError):
+        fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
