@@ -1,0 +1,156 @@
+"""Hold the settings of a watched training job: one frozen object, checked when it is made.
+
+Every field is a keyword of :func:`lastgood.watch` and can be overridden by the environment variable
+``LASTGOOD_<FIELD>`` (upper case), so an operator can change a cadence without touching the training code. There is no
+configuration file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+from lastgood.errors import ConfigError
+from lastgood.events import CHECKS
+
+Policy = Literal["stop", "skip", "record"]
+POLICIES: Final = get_args(Policy)
+
+_SLUG = re.compile(r"[a-z0-9._-]+")
+_TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The settings of one attempt."""
+
+    run_dir: str = ""
+    """Run directory on shared storage, off the node. Default: ``runs/<run>``."""
+    run: str = ""
+    """Run id, a slug of ``[a-z0-9._-]``. Default: the run directory's name, else the script's."""
+    policy: str | Mapping[str, str] = "stop"
+    """What a verdict does: ``stop``, ``skip`` or ``record``; per check as ``{"replay": "record"}`` or, in the
+    environment, ``stop,replay=record``."""
+    replica_every: int = 50
+    """Steps between two replica checks; 0 switches them off (a save still compares)."""
+    replay_every: int = 200
+    """Steps between two replay audits; 0 switches replay off."""
+    save_probe: bool = True
+    """Replay own and partner's last batch before every save."""
+    at_rest_every: int = 100
+    """Steps between two at_rest samples. The check comes with a later release and is *not run* until then."""
+    budget: float | None = None
+    """Share of step time that checks may take. Adaptive cadences come with a later release; must be None."""
+    accumulation: int = 1
+    """Micro-batches per optimizer step."""
+    metrics_port: int = 9470
+    """First port tried for this rank's ``/metrics``."""
+    metrics_address: str = ""
+    """Address that ``/metrics`` listens on. Default: all interfaces."""
+    console_url: str = ""
+    """Base address of a console or ``lastgood serve`` that is sent findings, verdicts and saves at once."""
+    token: str = dataclasses.field(default="", repr=False)
+    """Bearer token for ``console_url``. Never logged, never journaled."""
+    node: str = ""
+    """Name of this node. Default: ``SLURMD_NODENAME``, ``NODE_NAME``, else the host name."""
+    save_timeout_seconds: float = 60.0
+    """How long a save waits for a rank before a warning names it."""
+
+    def __post_init__(self) -> None:
+        for name in ("replica_every", "replay_every", "at_rest_every"):
+            _require(getattr(self, name) >= 0, name, getattr(self, name), "a number of steps, 0 or more (0 = off)")
+        _require(self.accumulation >= 1, "accumulation", self.accumulation, "1 or more micro-batches per step")
+        _require(0 <= self.metrics_port <= 65535, "metrics_port", self.metrics_port, "a port from 0 to 65535")
+        _require(self.save_timeout_seconds > 0, "save_timeout_seconds", self.save_timeout_seconds, "above 0 seconds")
+        _require(self.budget is None, "budget", self.budget, "None: adaptive cadences come with a later release")
+        _require(
+            "://" not in self.run_dir,
+            "run_dir",
+            self.run_dir,
+            "a POSIX path on shared storage; mount the object store, or give a local path and copy it",
+        )
+        _require(not self.run or bool(_SLUG.fullmatch(self.run)), "run", self.run, "a slug of a-z, 0-9, '.', '_', '-'")
+        parse_policy(self.policy)
+
+    def policy_for(self, check: str) -> str:
+        """Return what a verdict of ``check`` does."""
+        return parse_policy(self.policy)[check]
+
+    def journaled(self) -> dict[str, Any]:
+        """Return the settings that go into the journal: everything but the token."""
+        out = dataclasses.asdict(self)
+        out.pop("token")
+        return out
+
+    def with_defaults(self) -> Config:
+        """Return the settings with run and run directory filled in."""
+        run = self.run or slug(Path(self.run_dir).name if self.run_dir else Path(sys.argv[0] or "run").stem)
+        return dataclasses.replace(self, run=run, run_dir=self.run_dir or str(Path("runs") / run))
+
+
+def load(environ: Mapping[str, str] | None = None, **settings: Any) -> Config:
+    """Return the settings given as keywords, overridden by ``LASTGOOD_<FIELD>``, with defaults filled in.
+
+    Raises :class:`ConfigError` for an unknown name or a value outside its rule.
+    """
+    environ = os.environ if environ is None else environ
+    fields = {f.name: f for f in dataclasses.fields(Config)}
+    unknown = sorted(set(settings) - set(fields))
+    if unknown:
+        raise ConfigError(f"unknown setting {unknown[0]!r}: expected one of {', '.join(sorted(fields))}")
+    values = {k: os.fspath(v) if isinstance(v, os.PathLike) else v for k, v in settings.items()}
+    for name, field in fields.items():
+        text = environ.get(f"LASTGOOD_{name.upper()}")
+        if text is not None and text != "":
+            values[name] = _parse(name, str(field.type), text)
+    return Config(**values).with_defaults()
+
+
+def parse_policy(policy: str | Mapping[str, str]) -> dict[str, str]:
+    """Return check -> policy from a word, a mapping, or ``stop,replay=record``."""
+    out = dict.fromkeys(CHECKS, "stop")
+    if isinstance(policy, Mapping):
+        pairs = list(policy.items())
+    else:
+        pairs = [_policy_pair(part) for part in policy.split(",") if part.strip()]
+    for check, value in pairs:
+        _require(value in POLICIES, "policy", value, f"one of {', '.join(POLICIES)}")
+        _require(check == "*" or check in CHECKS, "policy", check, f"a check of {', '.join(CHECKS)}")
+        out |= dict.fromkeys(CHECKS, value) if check == "*" else {check: value}
+    return out
+
+
+def slug(text: str) -> str:
+    """Turn a name into a run id: lower case, everything else a dash."""
+    return re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-.") or "run"
+
+
+def _policy_pair(part: str) -> tuple[str, str]:
+    check, sep, value = part.strip().partition("=")
+    return (check.strip(), value.strip()) if sep else ("*", check)
+
+
+def _parse(name: str, kind: str, text: str) -> Any:
+    variable = f"LASTGOOD_{name.upper()}"
+    if kind.startswith("bool"):
+        _require(text.lower() in _TRUE | _FALSE, variable, text, "on or off")
+        return text.lower() in _TRUE
+    convert = {"int": int, "float": float, "float | None": float}.get(kind)
+    if convert is None:
+        return text
+    try:
+        return convert(text)
+    except ValueError:
+        rule = "a whole number" if kind == "int" else "a number"
+        raise ConfigError(f"{variable}={text!r}: expected {rule}") from None
+
+
+def _require(ok: bool, name: str, value: object, rule: str) -> None:
+    if not ok:
+        raise ConfigError(f"{name}={value!r}: expected {rule}")

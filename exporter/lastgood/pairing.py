@@ -1,0 +1,50 @@
+"""Choose who replays whose batch. Pure.
+
+Ranks with the same environment key are ordered by node and shifted by the largest node size m: the partner of the
+rank at position i is the one at i + m. With 2m <= n every partner is on another node, since a node's ranks are a run
+of at most m positions on the circle. Otherwise the shift rotates with the round, and a rank whose partner is then on
+its own node does not run in that round. Ranks alone with their environment key have no partner: healthy ranks with
+different thread counts or hardware disagree bitwise, so comparing them would accuse the innocent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+
+
+def partners(nodes: Sequence[str], environments: Sequence[str], round_number: int = 0) -> dict[int, int]:
+    """Return owner -> partner (ranks); owners without a partner in this round are left out."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for rank, environment in enumerate(environments):
+        groups[environment].append(rank)
+    out: dict[int, int] = {}
+    for members in groups.values():
+        out |= _pair(sorted(members, key=lambda r: (nodes[r], r)), nodes, round_number)
+    return out
+
+
+def arbiter(
+    owner: int, partner: int, nodes: Sequence[str], environments: Sequence[str], busy: Collection[int]
+) -> int | None:
+    """Return a rank on a third node with the owner's environment key that is not in ``busy``, or None."""
+    taken = {nodes[owner], nodes[partner]}
+    for rank, node in enumerate(nodes):
+        if node not in taken and rank not in busy and environments[rank] == environments[owner]:
+            return rank
+    return None
+
+
+def coverage(pairs: Mapping[int, int], world_size: int) -> list[int]:
+    """Return the ranks whose batch nobody replays in this round."""
+    return [rank for rank in range(world_size) if rank not in pairs]
+
+
+def _pair(order: Sequence[int], nodes: Sequence[str], round_number: int) -> dict[int, int]:
+    n = len(order)
+    largest = max(Counter(nodes[r] for r in order).values())
+    if largest == n:
+        return {}
+    shift = largest if 2 * largest <= n else 1 + round_number % (n - 1)
+    pairs = {rank: order[(i + shift) % n] for i, rank in enumerate(order)}
+    return {owner: partner for owner, partner in pairs.items() if nodes[owner] != nodes[partner]}

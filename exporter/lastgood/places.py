@@ -1,0 +1,72 @@
+"""Find out where this rank runs: node, device, local rank, and what its arithmetic depends on.
+
+The *environment key* names everything on which bitwise equal results depend. Healthy ranks with different keys
+disagree, so a replay only compares ranks with the same one.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from lastgood.state import Place
+
+_NODE_VARIABLES = ("SLURMD_NODENAME", "NODE_NAME")
+
+
+def node_name(setting: str = "", environ: Mapping[str, str] | None = None) -> str:
+    """Return the node's name: the setting, else the scheduler's name for it, else the host name."""
+    environ = os.environ if environ is None else environ
+    named = (environ.get(variable, "") for variable in _NODE_VARIABLES)
+    return setting or next((name for name in named if name), "") or socket.gethostname() or "unknown"
+
+
+def here(rank: int, node: str, device: torch.device, environ: Mapping[str, str] | None = None) -> Place:
+    """Return this rank's place. Without a GPU the identity is ``cpu-<slot>``."""
+    environ = os.environ if environ is None else environ
+    slot = int(environ.get("LOCAL_RANK") or environ.get("SLURM_LOCALID") or 0)
+    return Place(rank=rank, node=node, gpu_uuid=gpu_uuid(device) or f"cpu-{slot}", slot=slot)
+
+
+def gpu_uuid(device: torch.device) -> str:
+    """Return the GPU's UUID as NVML prints it, or an empty text without a GPU. Not run on a GPU so far."""
+    if device.type != "cuda":
+        return ""
+    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+
+
+def environment_key(device: torch.device) -> str:
+    """Return what bitwise equality depends on, as one readable line."""
+    parts = [hardware(device), f"torch {torch.__version__}", f"matmul {torch.get_float32_matmul_precision()}"]
+    if device.type == "cuda":
+        parts += [
+            f"cuda {torch.version.cuda}",
+            f"cudnn {torch.backends.cudnn.version()}",
+            f"cudnn deterministic {torch.backends.cudnn.deterministic}",
+            f"driver {driver_version()}",
+        ]
+    else:
+        parts += [f"threads {torch.get_num_threads()}"]
+    parts += [f"deterministic {torch.are_deterministic_algorithms_enabled()}"]
+    return ", ".join(parts)
+
+
+def hardware(device: torch.device) -> str:
+    """Return the GPU model, or the processor's architecture and vector capability."""
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+
+
+def driver_version() -> str:
+    """Return the NVIDIA driver's version, or "unknown"."""
+    try:
+        text = Path("/sys/module/nvidia/version").read_text(encoding="utf-8")
+    except OSError:
+        return "unknown"
+    return text.strip() or "unknown"

@@ -1,0 +1,188 @@
+"""Remember what a micro-batch's forward and backward depended on, so that another rank can run them again.
+
+Kept for every micro-batch of the step in progress: a reference to the batch and the state of the random number
+generators. Buffers (a copy) and the digest of the actual gradient are kept only on audit steps. The upstream gradient
+(accumulation factor, loss scale) is caught by a hook on the loss.
+
+Everything that enters the backward must be inside ``loss_fn``. Not covered: a batch that is changed in place after
+``monitor.loss``, and state kept in Python objects outside module, buffers and generators.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lastgood.fingerprint import fingerprint
+
+
+@dataclass(slots=True)
+class Randomness:
+    """The state of every generator that a forward pass may draw from."""
+
+    cpu: Tensor
+    device: Tensor | None
+    python: tuple[Any, ...]
+    numpy: Any
+
+    @classmethod
+    def capture(cls, device: torch.device) -> Randomness:
+        """Copy the generators' state (about 10 kB; no device synchronisation)."""
+        numpy = sys.modules.get("numpy")
+        return cls(
+            cpu=torch.get_rng_state(),
+            device=torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+            python=random.getstate(),
+            numpy=numpy.random.get_state() if numpy is not None else None,
+        )
+
+    def restore(self, device: torch.device) -> None:
+        """Put the generators into this state."""
+        torch.set_rng_state(self.cpu)
+        if self.device is not None:
+            torch.cuda.set_rng_state(self.device, device)
+        random.setstate(self.python)
+        if self.numpy is not None and "numpy" in sys.modules:
+            sys.modules["numpy"].random.set_state(self.numpy)
+
+
+@dataclass(frozen=True, slots=True)
+class Autocast:
+    """The autocast state of one device type."""
+
+    device_type: str
+    enabled: bool
+    dtype: torch.dtype
+    cache: bool
+
+    @classmethod
+    def capture(cls, device: torch.device) -> Autocast:
+        """Read the state in force."""
+        kind = device.type
+        return cls(
+            kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind), torch.is_autocast_cache_enabled()
+        )
+
+    def context(self) -> torch.amp.autocast_mode.autocast:
+        """Return a context in which it is in force again."""
+        return torch.autocast(self.device_type, dtype=self.dtype, enabled=self.enabled, cache_enabled=self.cache)
+
+
+@dataclass(slots=True)
+class MicroBatch:
+    """One recorded forward: what goes in, and what came out.
+
+    ``digests``: parameter name -> fingerprint (int64 scalar tensor) of this micro-batch's own local gradient, only on
+    audit steps. ``loss`` is detached.
+    """
+
+    step: int
+    index: int
+    batch: Any
+    randomness: Randomness
+    autocast: Autocast
+    buffers: dict[str, Tensor] | None = None
+    loss: Tensor | None = None
+    upstream: Tensor | None = None
+    digests: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Recorder:
+    """Keep the micro-batches of the step in progress, and after it the last one (for probes at saves)."""
+
+    def __init__(self, module: nn.Module, loss_fn: Callable[[nn.Module, Any], Any], device: torch.device) -> None:
+        self.module = module
+        self.loss_fn = loss_fn
+        self.device = device
+        self.current: list[MicroBatch] = []
+        self._hooks: list[torch.utils.hooks.RemovableHandle] = []
+
+    @property
+    def order(self) -> list[str]:
+        """Return the names of the trained parameters in the module's order, which is about that of the forward."""
+        return [name for name, parameter in self.module.named_parameters() if parameter.requires_grad]
+
+    @property
+    def last(self) -> MicroBatch | None:
+        """Return the newest micro-batch."""
+        return self.current[-1] if self.current else None
+
+    def run(self, model: nn.Module, batch: Any, step: int, audit: bool) -> Any:
+        """Compute ``loss_fn(model, batch)`` and remember it. ``audit``: digest this micro-batch's gradient too."""
+        if self.current and self.current[-1].step != step:
+            self.current = []
+        self._remove_hooks()
+        micro = MicroBatch(
+            step, len(self.current), batch, Randomness.capture(self.device), Autocast.capture(self.device)
+        )
+        if audit:
+            micro.buffers = {name: b.detach().clone() for name, b in self.module.named_buffers()}
+            self._digest_into(micro)
+        out = self.loss_fn(model, batch)
+        loss = loss_of(out)
+        micro.loss = loss.detach()
+        if loss.requires_grad:
+            loss.register_hook(partial(_keep_upstream, micro))  # type: ignore[no-untyped-call]
+        self.current.append(micro)
+        return out
+
+    def forget(self) -> None:
+        """Drop what is remembered (after a resume)."""
+        self.current = []
+        self._remove_hooks()
+
+    def _digest_into(self, micro: MicroBatch) -> None:
+        for name, parameter in self.module.named_parameters():
+            if parameter.requires_grad:
+                hook = partial(_digest_gradient, micro, name)
+                self._hooks.append(parameter.register_hook(hook))  # type: ignore[no-untyped-call]
+
+    def _remove_hooks(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+
+def loss_of(out: Any) -> Tensor:
+    """Return the loss of what ``loss_fn`` returned: itself, or the first of a tuple."""
+    loss = out[0] if isinstance(out, tuple) else out
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        raise TypeError(f"loss_fn returned {type(loss).__name__}: expected a scalar tensor, or a tuple that starts so")
+    return loss
+
+
+@contextmanager
+def untouched(module: nn.Module, device: torch.device) -> Iterator[None]:
+    """Run something that draws random numbers and writes buffers, and leave no trace of it in either."""
+    randomness = Randomness.capture(device)
+    buffers = {name: b.detach().clone() for name, b in module.named_buffers()}
+    try:
+        yield
+    finally:
+        set_buffers(module, buffers)
+        randomness.restore(device)
+
+
+def set_buffers(module: nn.Module, values: dict[str, Tensor]) -> None:
+    """Copy values into the module's buffers of the same name."""
+    with torch.no_grad():
+        for name, buffer in module.named_buffers():
+            if name in values:
+                buffer.copy_(values[name])
+
+
+def _keep_upstream(micro: MicroBatch, grad: Tensor) -> None:
+    micro.upstream = grad.detach().clone()
+
+
+def _digest_gradient(micro: MicroBatch, name: str, grad: Tensor) -> None:
+    if not grad.is_sparse:
+        micro.digests[name] = fingerprint(grad.detach(), name)

@@ -1,0 +1,133 @@
+"""Pack what each rank saw in a synchronised backward into one float64 vector, and decide from its sum. Pure.
+
+Every synchronised backward ends with exactly one SUM all-reduce of this vector. Every rank decides from these
+identical bytes, so no rank ever takes another path than its peers, and no finding changes the order of collectives on
+one rank alone.
+
+Layout: per reduce bucket ``[before, after, square_sum]``, then the flags. ``before`` is the projection of the local
+bucket before the reduce, ``after`` that of the reduced one, ``square_sum`` the local sum of squares. A rank whose
+values are not finite puts zeros and raises a flag instead: the SUM of a NaN would hide everybody else's numbers.
+
+Conservation: the reduce averages, so ``sum(before) / W`` must equal every rank's ``after``. The difference is compared
+with ``sqrt(sum(square_sum)) / W``: the norms of the *local* gradients, since the reduced one may cancel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+FLAGS: Final = ("loss", "local", "reduced", "previous", "invalid", "step", "step_squared")
+CALIBRATION_STEPS: Final = 20
+CALIBRATION_MARGIN: Final = 4.0
+CALIBRATION_LIMIT: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class BucketSample:
+    """One rank's view of one reduce bucket (float64)."""
+
+    before: float
+    after: float
+    square_sum: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """What the summed vector says; identical on every rank.
+
+    ``ratios``: bucket -> |sum(before)/W - sum(after)/W| relative to the local norms; NaN where it was not measured.
+    """
+
+    nonfinite_loss: int
+    nonfinite_local: int
+    nonfinite_reduced: int
+    previous: int
+    measured: bool
+    same_step: bool
+    expected: tuple[float, ...]  # per bucket: sum(before) / W, what every rank's own result must be
+    scales: tuple[float, ...]  # per bucket: sqrt(sum(square_sum)) / W
+    ratios: tuple[float, ...]
+
+    @property
+    def nonfinite(self) -> bool:
+        """Tell whether any rank saw a non-finite loss or gradient."""
+        return bool(self.nonfinite_loss or self.nonfinite_local or self.nonfinite_reduced)
+
+
+def pack(
+    samples: Sequence[BucketSample], *, loss: bool, local: bool, reduced: bool, previous: bool, invalid: bool, step: int
+) -> list[float]:
+    """Return the vector of one rank. The flags are True when something is wrong."""
+    out: list[float] = []
+    for s in samples:
+        ok = math.isfinite(s.before) and math.isfinite(s.after) and math.isfinite(s.square_sum)
+        out += [s.before, s.after, s.square_sum] if ok else [0.0, 0.0, 0.0]
+        invalid = invalid or not ok
+    return [*out, *map(float, (loss, local, reduced, previous, invalid, step, step * step))]
+
+
+def unpack(total: Sequence[float], world_size: int) -> StepFacts:
+    """Read the summed vector."""
+    cut = len(total) - len(FLAGS)
+    loss, local, reduced, previous, invalid, step, squared = total[cut:]
+    measured = invalid == 0
+    expected, scales, ratios = [], [], []
+    for i in range(0, cut, 3):
+        before, after, square_sum = total[i : i + 3]
+        expected.append(before / world_size)
+        scales.append(math.sqrt(max(square_sum, 0.0)) / world_size)
+        ratios.append(relative(before / world_size, after / world_size, scales[-1]) if measured else math.nan)
+    return StepFacts(
+        nonfinite_loss=round(loss),
+        nonfinite_local=round(local),
+        nonfinite_reduced=round(reduced),
+        previous=round(previous),
+        measured=measured,
+        same_step=math.isclose(squared * world_size, step * step, rel_tol=1e-9),
+        expected=tuple(expected),
+        scales=tuple(scales),
+        ratios=tuple(ratios),
+    )
+
+
+def relative(expected: float, observed: float, scale: float) -> float:
+    """Return the difference relative to ``scale``; 0 for 0/0, infinity for a value made out of nothing."""
+    difference = abs(expected - observed)
+    if difference == 0:
+        return 0.0
+    return difference / scale if scale > 0 else math.inf
+
+
+def odd_ranks(afters: Sequence[float], expected: float, scale: float, tolerance: float) -> list[int]:
+    """Return the ranks whose own reduced result is off by more than ``tolerance`` (relative to ``scale``)."""
+    return [r for r, after in enumerate(afters) if not relative(expected, after, scale) <= tolerance]
+
+
+class Tolerance:
+    """The conservation tolerance of a job, raised by at most tenfold after watching its first clean steps.
+
+    ``base`` comes from the reduce dtype (:func:`lastgood.projection.tolerance`). While the first 20 steps are watched
+    the tenfold limit holds, so that no clean job is stopped before its own noise is known. Fed with numbers from the
+    summed vector only, so it is equal on every rank.
+    """
+
+    def __init__(self, base: float) -> None:
+        self.base = base
+        self._seen = 0
+        self._largest = 0.0
+
+    @property
+    def value(self) -> float:
+        """Return the tolerance in force."""
+        if self._seen < CALIBRATION_STEPS:
+            return self.base * CALIBRATION_LIMIT
+        return min(max(self.base, CALIBRATION_MARGIN * self._largest), self.base * CALIBRATION_LIMIT)
+
+    def watch(self, ratios: Sequence[float]) -> None:
+        """Learn from a clean step."""
+        if self._seen < CALIBRATION_STEPS:
+            self._seen += 1
+            self._largest = max([self._largest, *(r for r in ratios if math.isfinite(r))])
