@@ -1,0 +1,55 @@
+# Two commands matter: `make demo` and `make test`. Each sets up what it needs and does that only once.
+PY := .venv/bin/python
+READY := .venv/.ready
+GENERATED := docs/metrics.md docs/settings.md
+
+# What takes more than seconds; the rest is the fast part.
+SLOW := slow or torchrun or browser or prometheus
+
+.PHONY: help demo test test-fast test-slow programs lint format bench generate generated clean
+
+help:
+	@echo "make demo       a real training run with a rank that lies, the verdict, the recovery, the console"
+	@echo "make test       every test (test-fast: the part that takes about a minute)"
+	@echo "make lint       ruff and mypy          make format     ruff's formatter"
+	@echo "make generate   the generated pages    make bench      every benchmark"
+	@echo "Options of the demo: make demo ARGS='--fault weight --no-console'"
+
+demo: $(READY)
+	$(PY) -m lastgood_console.cli demo $(ARGS)
+
+test: generated test-fast test-slow
+
+test-fast: $(READY)
+	$(PY) -m pytest -q -m "not ($(SLOW))" $(ARGS)
+
+test-slow: $(READY) programs
+	$(PY) -m pytest -q -m "$(SLOW)" --durations=10 $(ARGS)
+
+lint: $(READY)
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+format: $(READY)
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+bench: $(READY)
+	@for file in benchmarks/*.py; do echo "== $$file"; $(PY) "$$file" || exit 1; done
+
+generate: $(READY)
+	$(PY) scripts/generate.py $(GENERATED)
+
+generated: generate
+	@git diff --exit-code -- $(GENERATED) || { echo "Generated files changed: commit them."; exit 1; }
+
+programs: $(READY)
+	@scripts/setup.sh programs
+
+$(READY): constraints.txt pyproject.toml scripts/setup.sh
+	@scripts/setup.sh python
+	@touch $@
+
+clean:
+	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
