@@ -15,13 +15,12 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import Final, Protocol, get_args
 
 from prometheus_client import Metric as Family
 
 from lastgood.catalogue import PREFIX, UNKNOWN, exported, label_value
-from lastgood.events import CHECKS, ProgressData
+from lastgood.events import CHECKS, ProgressData, timestamp_of
 from lastgood.state import Attempt, Checkpoint, CheckStatus, Device, Incident, IncidentState, RunState, Trust
 
 MAX_SUSPECTS: Final = 8
@@ -104,7 +103,7 @@ def run_rows(state: RunState, progress: ProgressData) -> Iterator[Row]:
 
 def _attempt_rows(state: RunState, progress: ProgressData) -> Iterator[Row]:
     yield "run_active", (), float(state.active)
-    yield "run_last_event_timestamp_seconds", (), unix_seconds(state.last_event_at)
+    yield "run_last_event_timestamp_seconds", (), _unix_seconds(state.last_event_at)
     if state.attempt is not None:
         yield "run_attempt", (), float(state.attempt.number)
         yield "run_world_size", (), float(state.attempt.world_size)
@@ -138,7 +137,7 @@ def _finding_rows(state: RunState) -> Iterator[Row]:
         newest = max(found, key=lambda finding: (finding.attempt, finding.step), default=None)
         yield "findings_total", (check,), float(len(found))
         yield "finding_last_step", (check,), float(newest.step) if newest else -1.0
-        yield "finding_last_timestamp_seconds", (check,), unix_seconds(newest.at) if newest else None
+        yield "finding_last_timestamp_seconds", (check,), _unix_seconds(newest.at) if newest else None
 
 
 def _incident_rows(incidents: Iterable[Incident]) -> Iterator[Row]:
@@ -159,7 +158,7 @@ def _open_incident_rows(incident: Incident) -> Iterator[Row]:
     if incident.window is not None:
         yield "incident_window_start_step", (incident.id,), float(incident.window.start)
         yield "incident_window_end_step", (incident.id,), float(incident.window.end)
-    yield "incident_start_timestamp_seconds", (incident.id,), unix_seconds(incident.opened_at)
+    yield "incident_start_timestamp_seconds", (incident.id,), _unix_seconds(incident.opened_at)
 
 
 def _suspects(incident: Incident) -> list[tuple[object, ...]]:
@@ -175,7 +174,7 @@ def _checkpoint_rows(state: RunState) -> Iterator[Row]:
         ("checkpoint_last_trusted", _newest(trusted)),
     ):
         yield f"{name}_step", (), float(newest.step) if newest else -1.0
-        yield f"{name}_timestamp_seconds", (), unix_seconds(newest.saved_at) if newest else None
+        yield f"{name}_timestamp_seconds", (), _unix_seconds(newest.saved_at) if newest else None
     yield "last_good_step", (), float(state.last_good.step)
     yield "checkpoint_interval_seconds", (), _save_interval(state.checkpoints)
     counts = Counter(checkpoint.trust for checkpoint in state.checkpoints)
@@ -193,7 +192,7 @@ def _save_interval(checkpoints: Iterable[Checkpoint]) -> float | None:
     attempt = max((checkpoint.attempt for checkpoint in checkpoints), default=0)
     times = sorted(
         at for checkpoint in checkpoints
-        if checkpoint.attempt == attempt and (at := unix_seconds(checkpoint.saved_at)) is not None
+        if checkpoint.attempt == attempt and (at := _unix_seconds(checkpoint.saved_at)) is not None
     )[-INTERVAL_SAVES:]  # fmt: skip
     gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
     return statistics.median(gaps) if gaps else None
@@ -209,9 +208,5 @@ def _save_rows(state: RunState) -> Iterator[Row]:
     yield "checkpoint_blocked_seconds_total", (), math.fsum(blocked)
 
 
-def unix_seconds(time_text: str) -> float | None:
-    """Return an RFC 3339 time as Unix seconds; None when it is not one."""
-    try:
-        return datetime.fromisoformat(time_text).timestamp()
-    except ValueError:
-        return None
+def _unix_seconds(time_text: str) -> float | None:
+    return timestamp_of(time_text) if time_text else None
