@@ -15,6 +15,7 @@ import errno
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,8 @@ from lastgood.state import Unreadable
 
 MAX_LINE_BYTES: Final = 4 << 20
 """A longer line is named and skipped, so a foreign file cannot fill the memory."""
+MAX_NAMED_LINES: Final = 1000
+"""So many unreadable lines of one file are named; then the file is, once."""
 _CHUNK_BYTES: Final = 1 << 20
 _PROGRESS_TAIL_BYTES: Final = 64 << 10
 _FRESH_ATTEMPTS: Final = 2
@@ -111,6 +114,7 @@ class JournalTail:
         self._tails: dict[str, FileTail] = {}
         self._progress: dict[tuple[int, str], Event] = {}
         self._unreadable: dict[tuple[str, int], Unreadable] = {}
+        self._named: Counter[str] = Counter()  # file -> unreadable lines
 
     @property
     def progress(self) -> Mapping[tuple[int, str], Event]:
@@ -132,7 +136,7 @@ class JournalTail:
 
     def _files(self) -> Iterator[tuple[str, int | None, bool]]:
         """Yield (name relative to the run directory, attempt or None for console files, fresh) of each journal file."""
-        attempts = []
+        attempts: list[tuple[str, int | None]] = []
         for name in self._names("journal"):
             if name == "console":
                 attempts.append((name, None))
@@ -191,13 +195,18 @@ class JournalTail:
                     self._name(name, number, f"belongs to attempt {event.attempt}, not {attempt}: a foreign line")
                 else:
                     events.append(event)
-            self._unreadable.pop((name, 0), None)
+            if self._named[name] <= MAX_NAMED_LINES:
+                self._unreadable.pop((name, 0), None)
         except OSError as problem:
             reason = "a symbolic link is not followed" if problem.errno == errno.ELOOP else str(problem.strerror)
             self._name(name, 0, f"cannot be read: {reason}")
         return events
 
     def _name(self, file: str, line: int, reason: str) -> None:
+        if line:
+            self._named[file] += 1
+            if self._named[file] > MAX_NAMED_LINES:
+                line, reason = 0, f"more than {MAX_NAMED_LINES} lines cannot be read; the others are not listed"
         self._unreadable.setdefault((file, line), Unreadable(file, line, reason))
 
 

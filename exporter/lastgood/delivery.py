@@ -1,0 +1,170 @@
+"""Send events to the console as they happen, best effort, beside the journal.
+
+The journal is the record; this only makes it quicker (a network file system may show a new file a minute late) and
+reaches a console that cannot mount the run directory. So it may lose events and may never slow training down: a
+bounded queue whose oldest events go first, one background thread, no retry of what the console refused, and at the
+end one second to get the last findings out. The console drops what it has seen (CloudEvents source + id).
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Condition, Thread
+from typing import Final
+from urllib.parse import urlsplit
+
+from lastgood.errors import ConfigError
+from lastgood.events import Event
+
+QUEUE_EVENTS: Final = 1000
+BATCH_EVENTS: Final = 100
+_FIRST_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE_SECONDS: Final = 30.0
+
+
+class NoDelivery:
+    """Deliver nothing: what runs when no console is configured."""
+
+    dropped = 0
+    errors = 0
+
+    def post(self, event: Event) -> None:
+        """Do nothing."""
+
+    def close(self, timeout: float = 1.0) -> None:
+        """Do nothing."""
+
+
+class Delivery:
+    """Post events to ``<url>/api/events`` from a daemon thread.
+
+    ``timeout`` (seconds) bounds each connection. ``on_error(exc)`` is called from that thread for every failed post;
+    ``errors`` counts them, ``dropped`` counts the events that were given up. Raises :class:`ConfigError` for a URL
+    that is not http or https.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        timeout: float = 1.0,
+        on_error: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        self._target = Target(url, token, timeout)
+        self._on_error = on_error
+        self.dropped = self.errors = 0
+        self._queue: deque[Event] = deque()
+        self._changed = Condition()
+        self._deadline: float | None = None
+        self._thread = Thread(target=self._work, name="lastgood-delivery", daemon=True)
+        self._thread.start()
+
+    def post(self, event: Event) -> None:
+        """Queue an event and return at once; when the queue is full the oldest event is dropped."""
+        with self._changed:
+            self._queue.append(event)
+            if len(self._queue) > QUEUE_EVENTS:
+                self._queue.popleft()
+                self.dropped += 1
+            self._changed.notify()
+
+    def close(self, timeout: float = 1.0) -> None:
+        """Send what is queued, for at most ``timeout`` seconds, then return; what is left is dropped."""
+        with self._changed:
+            self._deadline = time.monotonic() + timeout
+            self._changed.notify()
+        self._thread.join(timeout)
+
+    def _work(self) -> None:
+        pause = 0.0
+        while batch := self._next(pause):
+            try:
+                self._target.post(batch, self._budget())
+                pause = 0.0
+            except Refused as problem:
+                self._failed(problem, len(batch))
+            except (OSError, http.client.HTTPException, ValueError) as problem:
+                self._failed(problem, 0)
+                self._put_back(batch)
+                pause = min(max(2 * pause, _FIRST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)
+                if self._deadline is not None:
+                    return
+
+    def _next(self, pause: float) -> list[Event]:
+        """Wait until the pause is over and there are events; return the next batch, or nothing when it is the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._deadline is not None, pause)
+            self._changed.wait_for(lambda: self._queue or self._deadline is not None)
+            if self._budget() <= 0:
+                return []
+            return [self._queue.popleft() for _ in range(min(BATCH_EVENTS, len(self._queue)))]
+
+    def _budget(self) -> float:
+        """Return the seconds that the next post may take."""
+        left = float("inf") if self._deadline is None else self._deadline - time.monotonic()
+        return min(self._target.timeout, left)
+
+    def _put_back(self, batch: list[Event]) -> None:
+        with self._changed:
+            self._queue.extendleft(reversed(batch))
+            while len(self._queue) > QUEUE_EVENTS:
+                self._queue.popleft()
+                self.dropped += 1
+
+    def _failed(self, problem: BaseException, lost: int) -> None:
+        self.errors += 1
+        self.dropped += lost
+        if self._on_error:
+            with suppress(Exception):
+                self._on_error(problem)
+
+
+class Refused(Exception):
+    """The console answered, and will not take these events later either (a 4xx status)."""
+
+
+class Target:
+    """Where events go. No redirect is followed and no proxy used: the token goes to this address alone."""
+
+    def __init__(self, url: str, token: str | None, timeout: float) -> None:
+        try:
+            parts = urlsplit(url)
+            self._host, self._port = parts.hostname, parts.port
+        except ValueError:
+            self._host = None
+        if self._host is None or parts.scheme not in ("http", "https"):
+            raise ConfigError(f"console URL {url!r} must look like http://console.example:8490 (LASTGOOD_CONSOLE_URL)")
+        self._secure = parts.scheme == "https"
+        self._path = f"{parts.path.rstrip('/')}/api/events"
+        self._headers = {"Content-Type": "application/cloudevents-batch+json"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self.timeout = timeout
+
+    def post(self, events: list[Event], timeout: float) -> None:
+        """Post one batch. Raises :class:`Refused`, ``OSError`` or ``HTTPException``."""
+        body = json.dumps([event.to_dict() for event in events], separators=(",", ":")).encode()
+        connection = self._connection(max(timeout, 0.01))
+        try:
+            connection.request("POST", self._path, body, self._headers)
+            answer = connection.getresponse()
+            text = answer.read(1000).decode(errors="replace")
+        finally:
+            connection.close()
+        if 400 <= answer.status < 500 and answer.status not in (408, 429):
+            raise Refused(f"the console refused {len(events)} events with status {answer.status}: {text}")
+        if answer.status != 200:
+            raise OSError(f"the console answered with status {answer.status}: {text}")
+
+    def _connection(self, timeout: float) -> http.client.HTTPConnection:
+        assert self._host is not None
+        if self._secure:
+            context = ssl.create_default_context()
+            return http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=context)
+        return http.client.HTTPConnection(self._host, self._port, timeout=timeout)

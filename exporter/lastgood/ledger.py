@@ -1,0 +1,189 @@
+"""Know every run: follow the journals, fold them, and keep the result for whoever asks.
+
+The ledger is the only source of run-, incident-, node- and checkpoint-level facts; console, metrics, alerts and
+exports read it. It keeps nothing of its own: at start it rebuilds everything from the journals (and from the events
+that were posted, see :mod:`lastgood.ingest`), so a restart loses nothing. A run is folded again only when there is
+news of it, and a run that cannot be folded is named and hides no other.
+
+Readers take the newest finished states without waiting; ``refresh`` and ``ingest`` take turns behind one lock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from threading import RLock
+from types import MappingProxyType
+from typing import Final, cast
+
+from lastgood.events import Event, ProgressData, is_slug, timestamp_of
+from lastgood.fold import derive
+from lastgood.journal import find_runs
+from lastgood.journal_read import FileTail, read_line
+from lastgood.run_record import Fold, RunRecord
+from lastgood.state import Device, RunState, Unreadable
+
+PRESENCE_SECONDS: Final = 10.0
+"""Without other news, so often the ledger looks whether the checkpoints are still there."""
+
+
+def default_state_dir(paths: Sequence[Path]) -> Path:
+    """Return where posted events are kept when nobody says: beside the runs, out of their way."""
+    return Path(paths[0]) / ".lastgood" if paths else Path(".lastgood")
+
+
+class Ledger:
+    """Follow the runs in ``paths`` (run directories, or folders of them) and the events posted to ``state_dir``.
+
+    ``clock`` returns unix seconds. Nothing is read before the first ``refresh``.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        *,
+        state_dir: Path | None = None,
+        clock: Callable[[], float] = time.time,
+        fold: Fold = derive,
+    ) -> None:
+        self._paths = [Path(path) for path in paths]
+        self._state_dir = state_dir
+        self._clock, self._fold = clock, fold
+        self._lock = RLock()
+        self._inbox: deque[Event] = deque()
+        self._records: dict[Path, RunRecord] = {}
+        self._posted: dict[str, RunRecord] = {}  # run id -> what was posted and has no run directory
+        self._posted_tails: dict[Path, FileTail] = {}
+        self._run_ids: dict[Path, str] = {}
+        self._by_name: Mapping[str, RunRecord] = {}
+        self._states: Mapping[str, RunState] = {}
+        self._last_read_at: float | None = None
+
+    @property
+    def last_read_at(self) -> float | None:
+        """Return when the journals were last read to their ends (unix seconds), None before the first time."""
+        return self._last_read_at
+
+    def refresh(self) -> None:
+        """Read what is new in every run, find new runs, and fold the runs with news."""
+        with self._lock:
+            now = self._clock()
+            self._read_posted(now if self._last_read_at else None)
+            self._find()
+            for record in self._by_name.values():
+                record.poll(now)
+            self._publish(now)
+            self._last_read_at = now
+
+    def ingest(self, events: Iterable[Event]) -> None:
+        """Take in events that came by another way than the journal (dropped when the journal has them).
+
+        Never waits for a ``refresh`` that is reading slow storage: the next one takes the events in.
+        """
+        self._inbox.extend(events)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._find()
+                self._publish(self._clock())
+            finally:
+                self._lock.release()
+
+    def runs(self) -> Mapping[str, RunState]:
+        """Return name -> state of every run that holds an event, in the order of names."""
+        return self._states
+
+    def run(self, name: str) -> RunState | None:
+        """Return the state of one run."""
+        return self._states.get(name)
+
+    def path_of(self, name: str) -> Path | None:
+        """Return the run directory, or None for a run that is known from posted events alone."""
+        record = self._by_name.get(name)
+        return record.path if record else None
+
+    def progress(self, name: str) -> ProgressData | None:
+        """Return the newest progress of the newest attempt."""
+        record = self._by_name.get(name)
+        event = record.newest_progress() if record else None
+        return cast(ProgressData, event.data) if event else None
+
+    def unreadable_lines(self) -> Mapping[str, int]:
+        """Return run -> how many places of its directory could not be read."""
+        return {name: len(state.unreadable) for name, state in self._states.items()}
+
+    def lag_seconds(self, run: str) -> float | None:
+        """Return how old the newest event was when it was read; 0 for what was there at the first read."""
+        record = self._by_name.get(run)
+        return record.lag_seconds if record else None
+
+    def node_accusations(self, days: int, now: float) -> Mapping[Device, int]:
+        """Return how many attributed incidents of the last ``days`` accuse each device, over all runs."""
+        since = now - 86400 * days
+        return Counter(
+            device
+            for state in self._states.values()
+            for incident in state.incidents
+            if incident.status == "attributed" and timestamp_of(incident.opened_at) >= since
+            for device in {suspect.device for suspect in incident.suspects if suspect.role == "accused"}
+        )
+
+    def _find(self) -> None:
+        """Give every run its name: run directories first, then runs known from posted events alone.
+
+        Posted events join the directory that holds their run id. When several do (copies of a run), nobody can say
+        which is meant, and each has its own journal anyway: then they join none.
+        """
+        self._empty_inbox()
+        found = find_runs(self._paths, run_ids=self._run_ids)
+        names = {name: self._record(name, path) for name, path in found.items()}
+        owners: dict[str, list[RunRecord]] = {}
+        for name, path in found.items():
+            owners.setdefault(self._run_ids.get(path, name), []).append(names[name])
+        for run, posted in self._posted.items():
+            if run not in owners:
+                names[run] = posted
+            elif len(owners[run]) == 1:
+                owners[run][0].absorb(posted, self._clock())
+        self._by_name = MappingProxyType(dict(sorted(names.items())))
+
+    def _record(self, name: str, path: Path) -> RunRecord:
+        if path not in self._records:
+            self._records[path] = RunRecord(name, path, self._fold)
+        self._records[path].rename(name)
+        return self._records[path]
+
+    def _empty_inbox(self) -> None:
+        while self._inbox:
+            event = self._inbox.popleft()
+            self._posted_record(event.run).add([event], self._clock())
+
+    def _publish(self, now: float) -> None:
+        states = {name: record.fold(now, PRESENCE_SECONDS) for name, record in self._by_name.items()}
+        self._states = MappingProxyType({name: state for name, state in states.items() if state is not None})
+
+    def _posted_record(self, run: str) -> RunRecord:
+        return self._posted.setdefault(run, RunRecord(run, None, self._fold))
+
+    def _read_posted(self, now: float | None) -> None:
+        """Read the files of posted events: this process's own, and those of another that shares the directory."""
+        if self._state_dir is None:
+            return
+        for path in sorted((self._state_dir / "events").glob("*.jsonl")):
+            if is_slug(path.stem):
+                self._read_posted_file(path, now)
+
+    def _read_posted_file(self, path: Path, now: float | None) -> None:
+        record = self._posted_record(path.stem)
+        tail = self._posted_tails.setdefault(path, FileTail(path))
+        try:
+            for number, line in tail.poll():
+                event = read_line(line)
+                if isinstance(event, Event) and event.run == path.stem:
+                    record.add([event], now)
+                else:
+                    reason = event if isinstance(event, str) else f"belongs to run {event.run}: a foreign line"
+                    record.name(Unreadable(path.name, number, reason))
+        except OSError as problem:
+            record.name(Unreadable(path.name, 0, f"cannot be read: {problem.strerror}"))

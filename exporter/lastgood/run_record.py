@@ -1,0 +1,164 @@
+"""Keep one run for the ledger: its events, what could not be read, where its checkpoints stand, its folded state."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from lastgood.errors import JournalError
+from lastgood.events import Event, timestamp_of
+from lastgood.journal_read import JournalTail
+from lastgood.state import Place, RunState, Unreadable
+from lastgood.topology_files import read_topology, topology_name
+
+Fold = Callable[..., RunState]
+"""The signature of :func:`lastgood.fold.derive`."""
+
+
+class RunRecord:
+    """One run. ``path`` is None when only posted events are known. Not thread-safe: the ledger's lock guards it."""
+
+    def __init__(self, name: str, path: Path | None, fold: Fold) -> None:
+        self.path = path
+        self.lag_seconds = 0.0
+        self._name, self._fold = name, fold
+        self._tail = JournalTail(path) if path else None
+        self._events: dict[tuple[str, str, str, int | None], Event] = {}  # each copy of a fact; the fold picks one
+        self._progress: Event | None = None
+        self._unreadable: dict[tuple[str, int], Unreadable] = {}
+        self._topologies: dict[int, tuple[Place, ...]] = {}
+        self._present: dict[str, str] = {}
+        self._looked_at = float("-inf")
+        self._state: RunState | None = None
+        self._news = self._was_read = False
+
+    def rename(self, name: str) -> None:
+        """Go by another name from now on (the run id became known)."""
+        self._news |= name != self._name
+        self._name = name
+
+    def poll(self, now: float) -> None:
+        """Read what is new in the journals."""
+        if self._tail is None:
+            return
+        events, unreadable = self._tail.poll()
+        self._news |= bool(unreadable)
+        self.add(events, now if self._was_read else None)
+        self._was_read = True
+
+    def add(self, events: Iterable[Event], now: float | None) -> None:
+        """Take in events. ``now`` (unix seconds): when they were seen; None: they had been lying there."""
+        new = {}
+        for event in events:
+            if event.type == "progress":
+                self._progress = max(self._progress or event, event, key=_progress_order)
+            elif (key := (event.source, event.id, event.time, event.rank)) not in self._events:
+                new[key] = event
+        if new:
+            self._events |= new
+            self._news = True
+            self.lag_seconds = 0.0 if now is None else max(0.0, now - timestamp_of(max(e.time for e in new.values())))
+
+    def absorb(self, other: RunRecord, now: float) -> None:
+        """Take over what another record knows of this run."""
+        self.add([*other._events.values(), *([other._progress] if other._progress else ())], now)
+        for place in other._unreadable.values():
+            self.name(place)
+        other._events.clear()
+
+    def name(self, place: Unreadable) -> None:
+        """Remember a place that could not be read."""
+        self._news |= (place.file, place.line) not in self._unreadable
+        self._unreadable.setdefault((place.file, place.line), place)
+
+    def newest_progress(self) -> Event | None:
+        """Return the newest progress of the newest attempt."""
+        journaled = tuple(self._tail.progress.values()) if self._tail else ()
+        known = (*journaled, self._progress) if self._progress else journaled
+        return max(known, key=_progress_order, default=None)
+
+    def fold(self, now: float, presence_seconds: float) -> RunState | None:
+        """Return the run's state, folded again when there is news; None while nothing is known of it."""
+        if self._news or now - self._looked_at >= presence_seconds:
+            self._looked_at = now
+            self._news |= self._look_at_checkpoints()
+            self._news |= self._look_at_topologies()
+        if self._news:
+            self._news = False
+            self._state = self._folded()
+        return self._state
+
+    def _folded(self) -> RunState | None:
+        if not self._events and not self._places_unreadable():
+            return None
+        try:
+            return self._derive(list(self._events.values()), ())
+        except Exception as problem:  # one broken run never hides another
+            return self._broken(f"the run's events cannot be folded: {problem!r}")
+
+    def _broken(self, reason: str) -> RunState | None:
+        """Return what can still be said of a run whose events cannot be folded: the last state, and the reason."""
+        place = Unreadable("journal", 0, reason)
+        if self._state is not None:
+            return replace(self._state, unreadable=(*self._places_unreadable(), place))
+        try:
+            return self._derive([], (place,))
+        except Exception:
+            return None
+
+    def _derive(self, events: list[Event], more: tuple[Unreadable, ...]) -> RunState:
+        unreadable = (*self._places_unreadable(), *more)
+        return self._fold(
+            self._name, events, topologies=self._topologies, unreadable=unreadable, present=dict(self._present)
+        )
+
+    def _places_unreadable(self) -> tuple[Unreadable, ...]:
+        return (*(self._tail.unreadable if self._tail else ()), *self._unreadable.values())
+
+    def _look_at_topologies(self) -> bool:
+        """Read each attempt's topology once; one that is not there yet is tried again. Tell whether one was read."""
+        if self.path is None:
+            return False
+        named = {e.attempt for e in self._events.values() if e.type == "run.started" and e.data["topology"]}
+        before = len(self._topologies)
+        for attempt in sorted(named - self._topologies.keys()):
+            name = topology_name(attempt)
+            try:
+                self._topologies[attempt] = read_topology(self.path, attempt)
+                self._unreadable.pop((name, 0), None)
+            except JournalError as problem:
+                self.name(Unreadable(name, 0, str(problem).partition(": ")[2]))
+        return len(self._topologies) > before
+
+    def _look_at_checkpoints(self) -> bool:
+        """Look whether the checkpoints are still there; tell whether that changed."""
+        if self.path is None:
+            return False
+        saved = {event.data["path"] for event in self._events.values() if event.type == "checkpoint.saved"}
+        found = {path: presence(self.path, path) for path in sorted(saved)}
+        before, self._present = self._present, {path: word for path, word in found.items() if word is not None}
+        return self._present != before
+
+
+def presence(run_dir: Path, path: str) -> str | None:
+    """Return "ok", "missing" or "unreadable" for a checkpoint, or None when this machine cannot tell.
+
+    A path outside the run directory may lie on storage that is not mounted here: only when its folder is there does
+    its absence mean anything. A file without a byte is unreadable.
+    """
+    place = run_dir / path
+    try:
+        info = place.stat()
+        readable = os.access(place, os.R_OK) and (place.is_dir() or info.st_size > 0)
+        return "ok" if readable else "unreadable"
+    except (FileNotFoundError, NotADirectoryError):
+        here = place.parent.is_dir() or place.is_relative_to(run_dir)
+        return "missing" if here else None
+    except (OSError, ValueError):
+        return "unreadable"
+
+
+def _progress_order(event: Event) -> tuple[int, str, int]:
+    return (event.attempt, event.time, event.step or 0)
