@@ -250,6 +250,14 @@ def _pieces(tensor: Tensor, limit: int) -> Iterator[tuple[int, Tensor]]:
             yield from ((i * row + start, piece) for start, piece in _pieces(tensor[i], limit))
 
 
+def sign_bits(count: int, key: int, device: torch.device) -> Tensor:
+    """Return ``count`` random bits, int32 of 0 and 1: a pure function of index and key, equal on every machine."""
+    index = torch.arange(count, dtype=torch.int32, device=device) * _signed(LANES[1].index)
+    mixed = index + _signed(key * LANES[1].key)
+    _mix_(mixed, torch.empty_like(mixed), LANES[1])
+    return mixed & 1
+
+
 class _Buffers:
     """Two int32 chunks that one pass reuses."""
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from lastgood import fingerprint as fp
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
