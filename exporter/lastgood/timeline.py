@@ -334,7 +334,7 @@ def _annotation(event: Event) -> TimelineEntry:
     if event.type == "device.excursion":
         return _timed("alerts", "excursion", "warning", "▽", event, text or "Device excursion", who, event.time)
     verb = _first_text(data, "action") if event.type == "action" else ""
-    said = ": ".join(part for part in (verb.capitalize(), text) if part) or event.type.capitalize()
+    said = ": ".join(part for part in (verb and f"Action {verb}", text) if part) or event.type.capitalize()
     return _timed("notes", event.type, "note", "▫", event, said, who, event.time)
 
 

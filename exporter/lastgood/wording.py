@@ -245,7 +245,7 @@ def _nameless(incident: Incident) -> str:
             word = nonfinite_word(_first(incident))
             return f"{_capital(word)} came out of the reduce at step {step_text(incident.step)}."
         case "replica":
-            return f"The replicas came to hold different {_what_differs(incident)} {when}."
+            return f"The replicas came to hold {_different(incident)} {when}."
         case "at_rest":
             return f"Weights changed while nobody wrote them {when}."
         case _:
@@ -261,16 +261,16 @@ def _deed(incident: Incident, when: str = "") -> str:
             word, step = nonfinite_word(_first(incident)), f"at step {step_text(incident.step)}"
             return f"computed {word} {step}" if when == step else f"computed wrong gradients {when}: {word} {step}"
         case "replica":
-            return f"held different {_what_differs(incident)} {when}"
+            return f"held {_different(incident)} {when}"
         case "at_rest":
-            return f"had {_what_differs(incident)} change while nobody wrote them {when}"
+            return f"had bits change while nobody wrote them {when}"
         case _:
             return f"computed wrong gradients {when}"
 
 
-def _what_differs(incident: Incident) -> str:
+def _different(incident: Incident) -> str:
     tensor = next((f.tensor for f in incident.findings if f.tensor and f.check == incident.check), None)
-    kind = "optimizer state" if tensor and is_optimizer_state(tensor) else "weights"
+    kind = "a different optimizer state" if tensor and is_optimizer_state(tensor) else "different weights"
     return f"{kind} ({tensor})" if tensor else kind
 
 

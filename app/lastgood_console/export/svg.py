@@ -1,0 +1,295 @@
+"""Draw an incident's timeline as SVG: no library, no script, the same document gives the same bytes.
+
+Lanes run top to bottom, UTC runs left to right. The window is hatched, since a report is printed: its left edge is
+dashed (that step is outside), its right edge solid (inside). Labels that would meet are dropped; the table below the
+picture has them all. Coordinates have one decimal; text widths are estimated, so a label is dropped rather early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from html import escape
+from typing import Any, Final
+
+from lastgood import wording
+from lastgood_console.export.symbols import C, last_good_ring, line, num, rect, symbol
+from lastgood_console.export.tokens import BAND_OPACITY
+
+WIDTH: Final = 690.0
+LANE: Final = 21.0
+LEFT: Final = 92.0
+TOP: Final = 2.0
+AXIS: Final = 20.0
+FREE: Final = 0.08
+"""Share of the width that stays free at the right, for labels of the last marks."""
+
+_LETTER: Final = 5.7
+"""Estimated width of a letter at 11 px."""
+
+_SPACINGS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400)
+
+Entry = Mapping[str, Any]
+
+
+@dataclass
+class _Canvas:
+    """The picture so far, and where its labels stand."""
+
+    lanes: Sequence[str]
+    low: datetime
+    high: datetime
+    parts: list[str] = field(default_factory=list)
+    taken: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+
+    @property
+    def bottom(self) -> float:
+        return TOP + LANE * len(self.lanes)
+
+    def x(self, time: str) -> float:
+        share = (wording.moment(time) - self.low) / (self.high - self.low)
+        return LEFT + share * (WIDTH - LEFT)
+
+    def y(self, lane: str) -> float:
+        return TOP + LANE * (self.lanes.index(lane) + 0.5)
+
+    def add(self, *parts: str) -> None:
+        self.parts += parts
+
+    def take(self, lane: str, low: float, high: float) -> None:
+        self.taken.setdefault(lane, []).append((low, high))
+
+    def free(self, lane: str, low: float, high: float) -> bool:
+        inside = low >= LEFT - 2 and high <= WIDTH
+        return inside and all(high <= a or low >= b for a, b in self.taken.get(lane, ()))
+
+    def label(self, lane: str, x: float, text: str, *, dy: float = 4, colour: str = C["ink2"]) -> None:
+        """Write at the right of ``x`` if there is room, else at the left, else not at all."""
+        wide = width_of(text)
+        for low, anchor in ((x, "start"), (x - wide - 22, "start")):
+            if self.free(lane, low, low + wide):
+                self.take(lane, low, low + wide)
+                self.add(text_at(low, self.y(lane) + dy, text, colour, anchor))
+                return
+
+
+def width_of(text: str) -> float:
+    """Estimate the width of a label in pixels."""
+    return len(text) * _LETTER + 2
+
+
+def text_at(x: float, y: float, text: str, colour: str, anchor: str = "start", extra: str = "") -> str:
+    """Return a label. A right-to-left text is isolated, so that it does not turn its surroundings round."""
+    said = escape(isolated(text))
+    more = f' text-anchor="{anchor}"' if anchor != "start" else ""
+    return f'<text x="{num(x)}" y="{num(y)}" fill="{colour}"{more}{" " + extra if extra else ""}>{said}</text>'
+
+
+def isolated(text: str) -> str:
+    """Return a text with its own direction, when it is not plain ASCII."""
+    return text if text.isascii() else f"\u2068{text}\u2069"
+
+
+def timeline_svg(document: Mapping[str, Any]) -> str:
+    """Return the timeline of an incident document as an SVG element."""
+    entries: Sequence[Entry] = [e for e in document["timeline"] if e["at"] and e["until"]]
+    if not entries:
+        return ""
+    low = min(wording.moment(e["at"]) for e in entries)
+    end = max(wording.moment(e["until"]) for e in entries)
+    span = max(end - low, timedelta(seconds=1))
+    canvas = _Canvas(document["lanes"], low, low + span / (1 - FREE))
+    _window(canvas, entries)
+    _axis(canvas)
+    _lane_names(canvas)
+    for entry in sorted(entries, key=_importance):
+        _DRAW.get(entry["kind"], _skip)(canvas, entry, document)
+    now = canvas.x(max(e["until"] for e in entries))
+    canvas.add(line(now, TOP, now, canvas.bottom, C["line2"]))
+    return _frame(canvas, document)
+
+
+def _frame(canvas: _Canvas, document: Mapping[str, Any]) -> str:
+    height = canvas.bottom + AXIS
+    name = escape(f"Timeline of incident {document['incident']['id']}: {document['words']['headline']}", quote=True)
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="timeline" role="img" aria-label="{name}" '
+        f'viewBox="0 0 {num(WIDTH)} {num(height)}" width="{num(WIDTH)}" height="{num(height)}" font-size="11">'
+    )
+    hatch = (
+        '<defs><pattern id="lg-hatch" width="6" height="6" patternUnits="userSpaceOnUse" '
+        f'patternTransform="rotate(45)"><line x1="0" y1="0" x2="0" y2="6" stroke="{C["band"]}" stroke-width="1" '
+        'stroke-opacity="0.5"/></pattern></defs>'
+    )
+    return "\n".join([head, hatch, *canvas.parts, "</svg>"])
+
+
+def _importance(entry: Entry) -> tuple[int, str]:
+    """Order of drawing: who is drawn first gets its label."""
+    order = ("attempt", "ran", "not_run", "passed", "failed", "finding", "recovered", "closed", "saved", "refused")
+    kind = str(entry["kind"])
+    return (order.index(kind) if kind in order else len(order), str(entry["at"]))
+
+
+# what is behind the marks
+
+
+def _window(canvas: _Canvas, entries: Sequence[Entry]) -> None:
+    open_ones = [e for e in entries if e["kind"] == "finding" and e["at"] < e["until"]]
+    if not open_ones:
+        return
+    left, right = canvas.x(min(e["at"] for e in open_ones)), canvas.x(max(e["until"] for e in open_ones))
+    tall = canvas.bottom - TOP
+    canvas.add(
+        rect(left, TOP, right - left, tall, C["band"], f'fill-opacity="{BAND_OPACITY["light"]}"'),
+        rect(left, TOP, right - left, tall, "url(#lg-hatch)"),
+        line(left, TOP, left, canvas.bottom, C["edge"], 1.2, 'stroke-dasharray="4 3"'),
+        line(right, TOP, right, canvas.bottom, C["edge"], 1.2),
+    )
+
+
+def _axis(canvas: _Canvas) -> None:
+    for time, text in ticks(canvas.low, canvas.high):
+        x = canvas.x(time.isoformat())
+        canvas.add(line(x, TOP, x, canvas.bottom, C["line"], 1, 'stroke-opacity="0.6"'))
+        if LEFT + 14 < x < WIDTH - 14:
+            canvas.add(text_at(x, canvas.bottom + 14, text, C["ink3"], "middle"))
+    canvas.add(line(LEFT - 6, canvas.bottom, WIDTH, canvas.bottom, C["line2"]))
+
+
+def ticks(low: datetime, high: datetime) -> Iterator[tuple[datetime, str]]:
+    """Yield five to ten round times between two times, with their labels."""
+    seconds = (high - low).total_seconds()
+    days = -(-seconds // (86_400 * 9)) or 1
+    spacing = next((s for s in _SPACINGS if seconds / s <= 9), int(days) * 86_400)
+    form = (
+        "%H:%M:%S" if spacing < 60 else "%H:%M" if spacing < 43_200 else "%m-%d %H:%M" if spacing < 86_400 else "%m-%d"
+    )
+    at = -(-low.timestamp() // spacing) * spacing
+    while at <= high.timestamp():
+        time = datetime.fromtimestamp(at, UTC)
+        yield time, time.strftime(form)
+        at += spacing
+
+
+def _lane_names(canvas: _Canvas) -> None:
+    for lane in canvas.lanes:
+        canvas.add(text_at(LEFT - 14, canvas.y(lane) + 4, lane, C["ink2"], "end"))
+
+
+# the marks
+
+
+def _skip(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
+    """Draw nothing: the table has it."""
+
+
+def _attempt(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
+    x1, x2, y = canvas.x(entry["at"]), canvas.x(entry["until"]), canvas.y("attempts")
+    canvas.add(rect(x1, y - 7.5, x2 - x1, 15, C["peer_t"]))
+    for text in (entry["text"], str(entry["text"]).partition(" · ")[0]):
+        if width_of(text) + 8 <= x2 - x1:
+            canvas.add(text_at(x1 + 5, y + 4, text, C["ink"]))
+            return
+
+
+def _step(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
+    x, wide = canvas.x(entry["at"]), width_of(entry["text"])
+    if canvas.free("steps", x - wide / 2 - 3, x + wide / 2 + 3):
+        canvas.take("steps", x - wide / 2 - 3, x + wide / 2 + 3)
+        canvas.add(text_at(x, canvas.y("steps") + 4, entry["text"], C["ink3"], "middle"))
+
+
+def _ran(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
+    x1, x2 = canvas.x(entry["at"]), canvas.x(entry["until"])
+    canvas.add(rect(x1, canvas.y(entry["lane"]) - 1.5, x2 - x1, 3, C["trusted"]))
+
+
+def _passed(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
+    canvas.add(rect(canvas.x(entry["at"]) - 1.5, canvas.y(entry["lane"]) - 5, 3, 10, C["trusted"]))
+
+
+def _not_run(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
+    x1, x2, y = canvas.x(entry["at"]), canvas.x(entry["until"]), canvas.y(entry["lane"])
+    canvas.add(line(x1, y, max(x2, x1 + 6), y, C["missing"], 1.4, 'stroke-dasharray="1.4 3"'))
+    last = all(e["at"] <= entry["at"] for e in document["timeline"] if e["lane"] == entry["lane"])
+    if last:
+        canvas.label(entry["lane"], max(x2, x1 + 6) + 4, "not run", colour=C["ink3"])
+
+
+def _failed(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
+    canvas.add(symbol("accused", canvas.x(entry["at"]), canvas.y(entry["lane"])))
+
+
+def _finding(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
+    x1, x2, y = canvas.x(entry["at"]), canvas.x(entry["until"]), canvas.y("findings")
+    if x1 < x2 - 1:
+        canvas.add(line(x1, y, x2, y, C["tainted"], 1.6, 'stroke-dasharray="1.8 2.6"'))
+    canvas.add(symbol(entry["tone"], x2, y))
+    canvas.take("findings", x1, x2 + 9)
+    who = str(entry["text"]).partition(": ")[2].partition(",")[0]
+    canvas.label("findings", x2 + 11, f"{who}, known {wording.clock_text(entry['known_at'])}", colour=C["ink"])
+
+
+def _outcome(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
+    x = canvas.x(entry["at"])
+    if canvas.free("findings", x - 8, x + 8):
+        canvas.take("findings", x - 8, x + 8)
+        canvas.add(symbol(entry["tone"], x, canvas.y("findings")))
+        canvas.label("findings", x + 11, entry["kind"])
+
+
+def _saved(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
+    x, y = canvas.x(entry["at"]), canvas.y("saves")
+    resume = document["resume"] or {}
+    last_good = entry["attempt"] == resume.get("attempt") and entry["step"] == resume.get("step")
+    dense = entry["tone"] == "trusted" and not last_good and not canvas.free("saves", x - 5, x + 5)
+    if dense:
+        return
+    canvas.take("saves", x - 5, x + 5)
+    canvas.add(symbol(entry["tone"], x, y), *([last_good_ring(x, y)] if last_good else []))
+
+
+def _alert(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
+    x1, x2, y = canvas.x(entry["at"]), canvas.x(entry["until"]), canvas.y("alerts")
+    colour = {"critical": C["tainted"], "warning": C["suspect"]}.get(entry["tone"], C["ink2"])
+    canvas.add(line(x1, y, x2, y, colour, 1.4), symbol(entry["tone"], x1, y))
+    canvas.take("alerts", x1 - 7, x1 + 8)
+    said = str(entry["text"]).partition(": ")[0].removeprefix("Alert ")
+    canvas.label("alerts", x1 + 11, said, dy=-2.5)
+
+
+def _restart(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
+    x1, x2 = canvas.x(entry["at"]), canvas.x(entry["until"])
+    canvas.add(rect(x1, canvas.y("restarts") - 4, x2 - x1, 8, C["line2"]))
+    canvas.take("restarts", x1, x2)
+    canvas.label("restarts", x2 + 5, str(entry["text"]).removeprefix("Restarted in "))
+
+
+def _note(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
+    x, said = canvas.x(entry["at"]), f"{entry['who']}: {entry['text']}"
+    canvas.add(symbol("note", x, canvas.y("notes")))
+    canvas.take("notes", x - 5, x + 5)
+    canvas.label("notes", x + 9, said if len(said) <= 44 else f"{said[:43]}…")
+
+
+_DRAW: Final = {
+    "attempt": _attempt,
+    "step": _step,
+    "ran": _ran,
+    "passed": _passed,
+    "not_run": _not_run,
+    "failed": _failed,
+    "finding": _finding,
+    "recovered": _outcome,
+    "closed": _outcome,
+    "saved": _saved,
+    "refused": _saved,
+    "failed_save": _saved,
+    "alert": _alert,
+    "excursion": _alert,
+    "restart": _restart,
+    "note": _note,
+    "action": _note,
+}
