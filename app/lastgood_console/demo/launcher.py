@@ -6,6 +6,7 @@ this process is gone (``lastgood.demo.orphan``). The agents meet at a port of th
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import subprocess
@@ -107,7 +108,7 @@ def agent_commands(options: Options, launch: Launch, run: str, port: int) -> dic
 def worker_arguments(options: Options, launch: Launch, run: str) -> list[str]:
     """Return the arguments of every rank. The fault is named by its device: where that is absent, nothing happens."""
     arguments = [
-        *("--run-dir", str(options.run_dir), "--run", run, "--seed", str(options.seed)),
+        *("--run-dir", str(options.run_dir), "--run-id", run, "--seed", str(options.seed)),
         *("--steps", str(options.steps), "--save-every", str(SAVE_EVERY), "--audit-every", str(AUDIT_EVERY)),
         *("--replay", "on" if options.replay else "off"),
     ]
@@ -146,8 +147,10 @@ def free_port(first: int = 0, tries: int = 100) -> int:
 
 
 def log_tail(path: Path, lines: int = 15) -> str:
-    """Return the end of an agent's log."""
+    """Return what the workers said last in an agent's log, without torchrun's report about their exit codes."""
     try:
-        return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+        text = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
         return f"({path} cannot be read: {error.strerror})"
+    said = itertools.takewhile(lambda line: "elastic/multiprocessing/api.py" not in line, text)
+    return "\n".join((list(said) or text)[-lines:])

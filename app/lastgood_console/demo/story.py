@@ -183,7 +183,7 @@ def passed_steps(state: RunState | None, own: Mapping[str, int]) -> dict[str, tu
     """
     if state is None:
         return {}
-    shown = {}
+    shown: dict[str, tuple[int, str]] = {}
     for status in state.checks:
         if status.check == "at_rest":
             continue

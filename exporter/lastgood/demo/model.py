@@ -69,4 +69,5 @@ def loss_of(model: nn.Module, batch: Batch) -> torch.Tensor:
     """Return the mean cross-entropy in nats per character; not a number when every target is ignored."""
     inputs, targets = batch
     logits = model(inputs)
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED_TARGET)
+    loss: torch.Tensor = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED_TARGET)
+    return loss

@@ -141,7 +141,7 @@ def _settings(arguments: Sequence[str] | None) -> Settings:
     given = _parser().parse_args(arguments)
     return Settings(
         run_dir=given.run_dir,
-        run=given.run,
+        run=given.run_id,
         steps=given.steps,
         seed=given.seed,
         save_every=given.save_every,
@@ -165,7 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m lastgood.demo.train", description=__doc__)
     add = parser.add_argument
     add("--run-dir", type=Path, required=True)
-    add("--run", required=True)
+    add("--run-id", required=True)
     add("--steps", type=int, default=150)
     add("--seed", type=int, default=0)
     add("--save-every", type=int, default=25)
