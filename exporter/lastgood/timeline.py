@@ -56,7 +56,7 @@ Tone = Literal[
 """What a mark means; whoever draws it chooses shape and colour by it."""
 
 _PHASES: Final = {"loss": " in the loss", "local": " before the reduce", "reduced": " after the reduce"}
-_STATUS_TONES: Final[Mapping[str, Tone]] = {
+STATUS_TONES: Final[Mapping[str, Tone]] = {
     "suspicious": "candidate",
     "confirmed": "confirmed",
     "attributed": "accused",
@@ -64,6 +64,12 @@ _STATUS_TONES: Final[Mapping[str, Tone]] = {
     "cleared": "cleared",
 }
 
+_ACTIONS: Final = {
+    "acknowledge": "Incident acknowledged",
+    "close": "Incident closed",
+    "reopen": "Incident reopened",
+    "accept": "Checkpoint accepted",
+}
 _SEVERITIES: Final[Mapping[str, tuple[Tone, str]]] = {"critical": ("critical", "▼"), "warning": ("warning", "▽")}
 
 
@@ -96,7 +102,7 @@ class TimelineEntry:
 
 
 def entries(state: RunState, incident: Incident) -> tuple[TimelineEntry, ...]:
-    """Return the incident's timeline, ordered by when things were known, then by lane."""
+    """Return the incident's timeline, ordered by when things were known, then by when they happened."""
     shown = attempts_of(state, incident)
     clock = StepClock(state)
     found = [
@@ -111,7 +117,7 @@ def entries(state: RunState, incident: Incident) -> tuple[TimelineEntry, ...]:
     if len(found) > MOST_MARKS:
         found = _merged(_near(found, incident, clock))
     found += _steps(found, shown, incident, clock)
-    return tuple(sorted(found, key=lambda e: (e.known_at, LANES.index(e.lane), e.at, e.text)))
+    return tuple(sorted(found, key=lambda e: (e.known_at, e.at, LANES.index(e.lane), e.text)))
 
 
 def attempts_of(state: RunState, incident: Incident) -> tuple[Attempt, ...]:
@@ -196,7 +202,8 @@ def _step_ticks(found: Sequence[TimelineEntry], attempt: Attempt, window: Window
     stride = max(1, -(-len(saves) // 6))
     ticks = {attempt.from_step, attempt.last_step, *sorted(set(saves))[::stride]}
     if window is not None:
-        edges = ((window.start_attempt, window.start), (window.end_attempt, window.end))
+        edges = [(window.end_attempt, window.end)]
+        edges += [] if window.contained else [(window.start_attempt, window.start)]
         ticks |= {step for number, step in edges if number == attempt.number}
     return sorted(ticks)
 
@@ -273,7 +280,7 @@ def _findings(incident: Incident, clock: StepClock) -> Iterator[TimelineEntry]:
         happened = f"step {wording.step_text(finding.step)}"
         if window and not window.contained:
             happened = f"steps {wording.window_text(window)}" if window.end - window.start != 1 else happened
-        tone: Tone = "accused" if finding.ranks and incident.status == "attributed" else _STATUS_TONES[incident.status]
+        tone: Tone = "accused" if finding.ranks and incident.status == "attributed" else STATUS_TONES[incident.status]
         yield replace(
             _entry("findings", "finding", tone, "◆", finding.attempt, finding.step, finding.at, finding_text(finding)),
             happened=happened,
@@ -282,7 +289,7 @@ def _findings(incident: Incident, clock: StepClock) -> Iterator[TimelineEntry]:
     for verdict in incident.verdicts:
         names = wording.joined([wording.rank_text(s) for s in verdict.suspects], "or") if verdict.suspects else ""
         text = f"Verdict {verdict.status}" + (f": {names}" if names else "")
-        yield _entry("findings", "verdict", _STATUS_TONES[verdict.status], wording.STATUS_SYMBOLS[verdict.status],
+        yield _entry("findings", "verdict", STATUS_TONES[verdict.status], wording.STATUS_SYMBOLS[verdict.status],
                      verdict.attempt, verdict.step, verdict.at, text)  # fmt: skip
 
 
@@ -334,7 +341,7 @@ def _annotation(event: Event) -> TimelineEntry:
     if event.type == "device.excursion":
         return _timed("alerts", "excursion", "warning", "▽", event, text or "Device excursion", who, event.time)
     verb = _first_text(data, "action") if event.type == "action" else ""
-    said = ": ".join(part for part in (verb and f"Action {verb}", text) if part) or event.type.capitalize()
+    said = ": ".join(part for part in (_ACTIONS.get(verb, verb) or event.type.capitalize(), text) if part)
     return _timed("notes", event.type, "note", "▫", event, said, who, event.time)
 
 
@@ -357,9 +364,8 @@ def _restarts(state: RunState, shown: Sequence[Attempt]) -> Iterator[TimelineEnt
         without = f", without {wording.joined([str(n) for n in nodes])}" if nodes else ""
         text = f"Restarted in {wording.duration_text(seconds)}{without}"
         began, ended = _gap(state, event, seconds)
-        yield replace(
-            _timed("restarts", "restart", "neutral", "", event, text, "launcher", ended), at=began, until=ended
-        )
+        mark = _timed("restarts", "restart", "neutral", "", event, text, "launcher", ended)
+        yield replace(mark, happened=wording.clock_text(began), at=began, until=ended, known_at=ended)
 
 
 def _gap(state: RunState, event: Event, seconds: float) -> tuple[str, str]:

@@ -374,9 +374,14 @@ def advice(incident: Incident) -> tuple[tuple[str, str | None], ...]:
     return tuple(steps) or (("Wait for the next replay: it decides", None),)
 
 
-def cost_text(cost: Cost, gpus: bool) -> tuple[str, str, str]:
-    """Return the cost as (number, detail, how far): ``50 steps``, ``6 s · 0.01 GPU-h``, ``from …``."""
+def cost_text(cost: Cost, gpus: bool, resumed: bool = True) -> tuple[str, str, str]:
+    """Return the cost as (number, detail, how far): ``50 steps``, ``6 s · 0.01 GPU-h``, ``from …``.
+
+    ``resumed`` is False for a step that was skipped in a run that went on.
+    """
     unit = "GPU-h" if gpus else "device-h"
     number = f"{step_text(cost.steps)} {'step' if cost.steps == 1 else 'steps'}"
     detail = f"{duration_text(cost.seconds)} · {quantity_text(cost.device_hours)} {unit}"
-    return number, detail, "still rising: not recovered" if cost.rising else "from the resume step to recovery"
+    if cost.rising:
+        return number, detail, "still rising: not recovered"
+    return number, detail, "from the resume step to recovery" if resumed else "skipped: training went on"

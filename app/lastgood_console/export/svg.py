@@ -22,10 +22,10 @@ LANE: Final = 21.0
 LEFT: Final = 92.0
 TOP: Final = 2.0
 AXIS: Final = 20.0
-FREE: Final = 0.08
+FREE: Final = 0.09
 """Share of the width that stays free at the right, for labels of the last marks."""
 
-_LETTER: Final = 5.7
+_LETTER: Final = 6.2
 """Estimated width of a letter at 11 px."""
 
 _SPACINGS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400)
@@ -61,14 +61,13 @@ class _Canvas:
         self.taken.setdefault(lane, []).append((low, high))
 
     def free(self, lane: str, low: float, high: float) -> bool:
-        inside = low >= LEFT - 2 and high <= WIDTH
-        return inside and all(high <= a or low >= b for a, b in self.taken.get(lane, ()))
+        return all(high <= a or low >= b for a, b in self.taken.get(lane, ()))
 
     def label(self, lane: str, x: float, text: str, *, dy: float = 4, colour: str = C["ink2"]) -> None:
         """Write at the right of ``x`` if there is room, else at the left, else not at all."""
         wide = width_of(text)
         for low, anchor in ((x, "start"), (x - wide - 22, "start")):
-            if self.free(lane, low, low + wide):
+            if low >= LEFT and low + wide <= WIDTH and self.free(lane, low, low + wide):
                 self.take(lane, low, low + wide)
                 self.add(text_at(low, self.y(lane) + dy, text, colour, anchor))
                 return
@@ -103,6 +102,9 @@ def timeline_svg(document: Mapping[str, Any]) -> str:
     _window(canvas, entries)
     _axis(canvas)
     _lane_names(canvas)
+    for entry in entries:
+        if entry["lane"] in ("alerts", "notes"):  # marks first: no label may cover the next mark
+            canvas.take(entry["lane"], canvas.x(entry["at"]) - 6, canvas.x(entry["at"]) + 7)
     for entry in sorted(entries, key=_importance):
         _DRAW.get(entry["kind"], _skip)(canvas, entry, document)
     now = canvas.x(max(e["until"] for e in entries))
@@ -213,6 +215,7 @@ def _passed(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
 def _not_run(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
     x1, x2, y = canvas.x(entry["at"]), canvas.x(entry["until"]), canvas.y(entry["lane"])
     canvas.add(line(x1, y, max(x2, x1 + 6), y, C["missing"], 1.4, 'stroke-dasharray="1.4 3"'))
+    canvas.take(entry["lane"], x1, x2)
     last = all(e["at"] <= entry["at"] for e in document["timeline"] if e["lane"] == entry["lane"])
     if last:
         canvas.label(entry["lane"], max(x2, x1 + 6) + 4, "not run", colour=C["ink3"])
@@ -255,9 +258,8 @@ def _alert(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
     x1, x2, y = canvas.x(entry["at"]), canvas.x(entry["until"]), canvas.y("alerts")
     colour = {"critical": C["tainted"], "warning": C["suspect"]}.get(entry["tone"], C["ink2"])
     canvas.add(line(x1, y, x2, y, colour, 1.4), symbol(entry["tone"], x1, y))
-    canvas.take("alerts", x1 - 7, x1 + 8)
     said = str(entry["text"]).partition(": ")[0].removeprefix("Alert ")
-    canvas.label("alerts", x1 + 11, said, dy=-2.5)
+    canvas.label("alerts", x1 + 11, said, dy=-3.5)
 
 
 def _restart(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
@@ -268,9 +270,8 @@ def _restart(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None
 
 
 def _note(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
-    x, said = canvas.x(entry["at"]), f"{entry['who']}: {entry['text']}"
+    x, said = canvas.x(entry["at"]), f"{entry['who']}: {str(entry['text']).removeprefix('Note: ')}"
     canvas.add(symbol("note", x, canvas.y("notes")))
-    canvas.take("notes", x - 5, x + 5)
     canvas.label("notes", x + 9, said if len(said) <= 44 else f"{said[:43]}…")
 
 
