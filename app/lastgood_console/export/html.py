@@ -83,10 +83,11 @@ def with_symbol(tone: str, word: str, css_class: str = "") -> str:
 
 
 def table(name: str, heads: Iterable[str], rows: Iterable[tuple[str, Iterable[str]]]) -> str:
-    """Return a table of the class ``name``; a row is (class, cells), and a cell is HTML that may begin with ``class|``."""
+    """Return a table of the class ``name``; rows are (class, cells), a cell is HTML, kept on one line after ``keep|``."""
     top = "".join(f'<th scope="col">{e(head)}</th>' for head in heads)
     body = "\n".join(f"<tr{_class(style)}>{''.join(map(_cell, cells))}</tr>" for style, cells in rows)
-    return f'<div class="scroll"><table class="{name}"><thead><tr>{top}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
+    parts = f"<thead><tr>{top}</tr></thead><tbody>\n{body}\n</tbody>"
+    return f'<div class="scroll"><table class="{name}">{parts}</table></div>'
 
 
 def _class(name: str) -> str:
@@ -215,11 +216,13 @@ def _timeline(document: Document) -> Iterator[str]:
 
 
 def _key(document: Document) -> str:
-    tones = {entry["tone"] for entry in document["timeline"] if entry["lane"] == "saves"}
+    saves = {entry["tone"] for entry in document["timeline"] if entry["kind"] == "saved"}
+    kinds = {entry["kind"] for entry in document["timeline"]}
     order = ("trusted", "unverified", "suspect", "tainted", "missing", "unreadable")
-    parts = [f"<span>{icon(tone)}{tone}</span>" for tone in order if tone in tones]
-    if any(entry["kind"] == "failed" for entry in document["timeline"]):
-        parts.append(f"<span>{icon('accused')}failed check</span>")
+    parts = [f"<span>{icon(tone)}{tone}</span>" for tone in order if tone in saves]
+    others = (("refused", "tainted", "refused save"), ("failed_save", "missing", "failed save"))
+    parts += [f"<span>{icon(tone)}{word}</span>" for kind, tone, word in others if kind in kinds]
+    parts += [f"<span>{icon('accused')}failed check</span>"] if "failed" in kinds else []
     window = document["window"]
     if window and not window["contained"]:
         parts.append(f"<span><i></i>window {e(document['words']['window'])}</span>")

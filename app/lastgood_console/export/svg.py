@@ -63,14 +63,15 @@ class _Canvas:
     def free(self, lane: str, low: float, high: float) -> bool:
         return all(high <= a or low >= b for a, b in self.taken.get(lane, ()))
 
-    def label(self, lane: str, x: float, text: str, *, dy: float = 4, colour: str = C["ink2"]) -> None:
-        """Write at the right of ``x`` if there is room, else at the left, else not at all."""
+    def label(self, lane: str, x: float, text: str, *, dy: float = 4, colour: str = C["ink2"]) -> bool:
+        """Write at the right of ``x`` if there is room, else at the left, else not at all; tell whether."""
         wide = width_of(text)
         for low, anchor in ((x, "start"), (x - wide - 22, "start")):
             if low >= LEFT and low + wide <= WIDTH and self.free(lane, low, low + wide):
                 self.take(lane, low, low + wide)
                 self.add(text_at(low, self.y(lane) + dy, text, colour, anchor))
-                return
+                return True
+        return False
 
 
 def width_of(text: str) -> float:
@@ -232,7 +233,9 @@ def _finding(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None
     canvas.add(symbol(entry["tone"], x2, y))
     canvas.take("findings", x1, x2 + 9)
     who = str(entry["text"]).partition(": ")[2].partition(",")[0]
-    canvas.label("findings", x2 + 11, f"{who}, known {wording.clock_text(entry['known_at'])}", colour=C["ink"])
+    said = f"{who}, known {wording.clock_text(entry['known_at'])}"
+    if not canvas.label("findings", x2 + 11, said, colour=C["ink"]):
+        canvas.add(text_at(x2 - 11, y - 3.5, said, C["ink"], "end"))
 
 
 def _outcome(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
