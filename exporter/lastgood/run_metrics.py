@@ -190,10 +190,8 @@ def _save_interval(checkpoints: Iterable[Checkpoint]) -> float | None:
     """Return the median seconds between the newest saves of the newest attempt; None before the second."""
     checkpoints = tuple(checkpoints)
     attempt = max((checkpoint.attempt for checkpoint in checkpoints), default=0)
-    times = sorted(
-        at for checkpoint in checkpoints
-        if checkpoint.attempt == attempt and (at := _unix_seconds(checkpoint.saved_at)) is not None
-    )[-INTERVAL_SAVES:]  # fmt: skip
+    times = sorted(timestamp_of(checkpoint.saved_at) for checkpoint in checkpoints if checkpoint.attempt == attempt)
+    times = times[-INTERVAL_SAVES:]
     gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
     return statistics.median(gaps) if gaps else None
 
