@@ -330,7 +330,7 @@ def plain(value: Any, depth: int = 32) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, int):
-        return int(value)
+        return int(value) if value.bit_length() <= 1024 else hex(value)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else _spell(value)
     if depth and isinstance(value, Mapping):

@@ -16,8 +16,9 @@ import sys
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import RLock
 from typing import Any, Final
@@ -26,8 +27,10 @@ from lastgood import schema
 from lastgood.events import Event, plain, source_of, utc
 
 PROGRESS_BYTES: Final = 400
-_PROGRESS_TRIM: Final = ("extremes", "seconds", "grad_norm", "step_seconds", "passed")
+_PROGRESS_TRIM: Final = ("extremes", "seconds", "grad_norm", "step_seconds")
 """Fields of ``progress`` that a line may lose, first to last, when it would be longer than 400 bytes."""
+_PER_STEP: Final = ("finite", "conservation")
+"""Checks whose passes stand nowhere else between two saves: a line of progress loses them last."""
 
 _SYNCED: Final = ("finding", "verdict", "checkpoint.")
 
@@ -230,15 +233,24 @@ def _rounded(value: Any) -> Any:
 
 
 def _trimmed(event: Event) -> Event:
-    """Return the event without the fields that make its line longer than 400 bytes."""
-    data = dict(event.data)
-    for name in ("", *_PROGRESS_TRIM, *data):
-        data.pop(name, None)
-        shorter = Event(event.id, event.source, event.type, event.time, event.run, event.attempt, data,
-                        rank=event.rank, node=event.node, step=event.step)  # fmt: skip
-        if len(shorter.to_line().encode()) < PROGRESS_BYTES:
-            return shorter
-    return shorter
+    """Return the event without what makes its line longer than 400 bytes; the passes of per-step checks go last."""
+    for data in _shorter(event.data):
+        event = replace(event, data=data, node=event.node if data.keys() & _PROGRESS_TRIM else None)
+        if len(event.to_line().encode()) < PROGRESS_BYTES:
+            break
+    return event
+
+
+def _shorter(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the data with less and less in it."""
+    left = dict(data)
+    yield left
+    for name in _PROGRESS_TRIM:
+        left = {key: value for key, value in left.items() if key != name}
+        yield left
+    passed = left.get("passed", {})
+    yield left | {"passed": {check: passed[check] for check in _PER_STEP if check in passed}}
+    yield {}
 
 
 def _sync_directory(directory: Path) -> None:
