@@ -124,6 +124,11 @@ def test_other_steps_follow_by_the_same_rules(
     assert (row.step, row.window, row.resume, row.suspect) == (found_at, window, resume, suspect)
 
 
+def test_a_shorter_schedule_follows_the_same_rules() -> None:
+    row = found(fault="gradient", step=27, steps=60, save_every=10, audit_every=20)
+    assert (row.step, row.window, row.resume, row.suspect) == (40, (20, 40), 20, (30,))
+
+
 @pytest.mark.parametrize("step", [1, 24, 25, 26, 49, 50, 51, 67, 75, 99, 100, 101, 149, 150])
 @pytest.mark.parametrize("fault", ["gradient", "nan", "weight", "optimizer"])
 @pytest.mark.parametrize("probes", [False, True])
@@ -133,7 +138,7 @@ def test_every_window_contains_its_onset_and_never_the_resume_step(fault: str, s
     assert row.resume is not None
     start, end = row.window
     assert row.resume <= start < step <= end <= row.step
-    assert row.resume in Schedule(150, probes, True).saves()
+    assert row.resume in Schedule(Options()).saves()
 
 
 # --- the judgement ---------------------------------------------------------------------------------------------------
@@ -154,7 +159,7 @@ def save(number: int, step: int, trust: Any = "trusted") -> Checkpoint:
 
 
 def injection(step: int = 67, rank: int = 3, tensor: str = "head.weight") -> Event:
-    data = {"fault": "gradient", "step": step, "rank": rank, "tensor": tensor, "permanent": True}
+    data = {"site": "gradient", "fault": "scale", "step": step, "rank": rank, "tensor": tensor, "permanent": True}
     return Event("i-1", "/lastgood/demo/1/rank/3", "injection", AT, "demo", 1, data, rank=rank, step=step)
 
 

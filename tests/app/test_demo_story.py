@@ -125,8 +125,11 @@ def test_an_attempt_says_where_it_runs_and_what_it_resumes_from() -> None:
 
 
 def test_an_injection_on_every_rank_is_one_line() -> None:
-    injected = [event("injection", s, 67, fault="reduce-all", rank=s, tensor="") for s in (1, 2, 3)]
-    assert told(*injected) == ["injected on purpose: reduce-all fault on every rank"]
+    injected = [
+        event("injection", s, 67, site="reduce-all", rank=s, tensor="bucket 0", detail="0.4 read as 4")
+        for s in (1, 2, 3)
+    ]
+    assert told(*injected) == ["injected on purpose on every rank: bucket 0, 0.4 read as 4"]
 
 
 def test_rounds_are_told_with_their_odd_ranks_and_reasons() -> None:

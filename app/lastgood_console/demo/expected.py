@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lastgood.events import CheckName, Status
-from lastgood_console.demo.options import AUDIT_EVERY, SAVE_EVERY, Options
+from lastgood_console.demo.options import Options
 
 End = Literal["open", "recovered", "closed"]
 
@@ -53,32 +53,33 @@ class Expected:
 class Schedule:
     """When the demo saves and when its periodic checks run."""
 
-    steps: int
-    probes: bool
-    replays: bool
+    options: Options
 
     def saves(self) -> tuple[int, ...]:
-        """Return the steps that are saved: 0, every 25, and the last."""
-        return (*range(0, self.steps, SAVE_EVERY), self.steps)
+        """Return the steps that are saved: 0, every so many, and the last."""
+        return (*range(0, self.options.steps, self.options.save_every), self.options.steps)
 
     def replay_times(self) -> list[When]:
-        """Return when a replay runs: the first step, every 50, at the close, and with probes at every save."""
-        if not self.replays:
+        """Return when a replay runs: the first step, every so many, at the close, and with probes at every save."""
+        if not self.options.replay:
             return []
-        times = {(step, _REPLAY) for step in (1, *range(AUDIT_EVERY, self.steps + 1, AUDIT_EVERY))}
-        times |= {(step, _SAVE_PROBE) for step in self.saves() if self.probes and step}
-        return sorted(times | {(self.steps, _CLOSE_REPLAY)})
+        times = {(step, _REPLAY) for step in (1, *self._audited())}
+        times |= {(step, _SAVE_PROBE) for step in self.saves() if self.options.save_probe and step}
+        return sorted(times | {(self.options.steps, _CLOSE_REPLAY)})
 
     def replica_times(self) -> list[When]:
-        """Return when the replicas are compared: every 50 steps, at every save, at the close."""
-        times = {(step, _REPLICA) for step in range(AUDIT_EVERY, self.steps + 1, AUDIT_EVERY)}
+        """Return when the replicas are compared: every so many steps, at every save, at the close."""
+        times = {(step, _REPLICA) for step in self._audited()}
         times |= {(step, _SAVE_REPLICA) for step in self.saves()}
-        return sorted(times | {(self.steps, _CLOSE_REPLICA)})
+        return sorted(times | {(self.options.steps, _CLOSE_REPLICA)})
+
+    def _audited(self) -> range:
+        return range(self.options.audit_every, self.options.steps + 1, self.options.audit_every)
 
 
 def expect(options: Options) -> Expected | None:
     """Return what must be found, or None when nothing can be (no fault, or replay off and a plausible gradient)."""
-    schedule = Schedule(options.steps, options.save_probe, options.replay)
+    schedule = Schedule(options)
     match options.fault:
         case "none":
             return None
@@ -201,7 +202,7 @@ def _state(time: When) -> int:
 def _resume(schedule: Schedule, start: int, found: When) -> int:
     """Return the newest save outside the window that was audited afterwards; without replay, outside the window."""
     audited = _last(time[0] for time in schedule.replay_times() if time < found)
-    newest = min(start, audited) if schedule.replays else start
+    newest = min(start, audited) if schedule.options.replay else start
     return _last(step for step in schedule.saves() if step <= newest)
 
 

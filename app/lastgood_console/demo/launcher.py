@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from lastgood_console.demo.options import AUDIT_EVERY, SAVE_EVERY, Options
+from lastgood_console.demo.options import Options
 
 GRACE_SECONDS = 5.0
 """From the request to end until a process is killed; from the first failed agent until the others must end."""
@@ -109,7 +109,14 @@ def worker_arguments(options: Options, launch: Launch, run: str) -> list[str]:
     """Return the arguments of every rank. The fault is named by its device: where that is absent, nothing happens."""
     arguments = [
         *("--run-dir", str(options.run_dir), "--run-id", run, "--seed", str(options.seed)),
-        *("--steps", str(options.steps), "--save-every", str(SAVE_EVERY), "--audit-every", str(AUDIT_EVERY)),
+        *(
+            "--steps",
+            str(options.steps),
+            "--save-every",
+            str(options.save_every),
+            "--audit-every",
+            str(options.audit_every),
+        ),
         *("--replay", "on" if options.replay else "off"),
     ]
     arguments += ["--save-probe"] if options.save_probe else []

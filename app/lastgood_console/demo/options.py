@@ -27,9 +27,6 @@ FAULTS: Final = {
 NODE_CHOICES: Final = range(2, 5)
 RANK_CHOICES: Final = range(1, 5)
 DEFAULT_STEP: Final = 67
-SAVE_EVERY: Final = 25
-AUDIT_EVERY: Final = 50
-"""Steps between two replays, and between two replica comparisons in the loop."""
 
 
 class UsageError(Exception):
@@ -47,6 +44,10 @@ class Options:
     nodes: int = 3
     ranks_per_node: int = 2
     steps: int = 150
+    save_every: int = 25
+    """Steps between two saves; not on the command line."""
+    audit_every: int = 50
+    """Steps between two replays, and between two replica comparisons in the loop; not on the command line."""
     seed: int = 0
     save_probe: bool = False
     replay: bool = True

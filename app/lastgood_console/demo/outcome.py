@@ -7,11 +7,15 @@ from it by the rules (``expected``). The answer is a list of complaints, one sen
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from lastgood.state import Checkpoint, Incident, RunState
 from lastgood.wording import window_text
 from lastgood_console.demo.expected import Expected, expect
 from lastgood_console.demo.options import Options
+
+SITES: Final = {"nan": "gradient", "data": "batch"}
+"""Fault -> the site the injector journals, where the names differ."""
 
 
 def complaints(state: RunState, options: Options) -> tuple[str, ...]:
@@ -39,6 +43,7 @@ def _injected(state: RunState, options: Options) -> Iterator[str]:
         return
     first = min(truth, key=lambda event: int(event.data["step"]))
     yield from _differs("the first injection's step", int(first.data["step"]), options.step)
+    yield from _differs("the injected site", str(first.data["site"]), SITES.get(options.fault, options.fault))
     if options.fault != "reduce-all":
         ranks = {int(event.data["rank"]) for event in truth}
         yield from _differs("the injected ranks", sorted(ranks), [options.rank])
@@ -129,14 +134,12 @@ def _saves(state: RunState, expected: Expected) -> Iterator[str]:
 
 def _tensor(state: RunState, incident: Incident, options: Options) -> Iterator[str]:
     """Hold a flipped bit's finding to the tensor that was flipped; an optimizer's flip may show in weights first."""
+    finding = incident.findings[0]
     if options.fault not in ("weight", "optimizer") or not state.injections:
         return
-    truth = str(state.injections[0].data["tensor"])
-    named = incident.findings[0].tensor
-    if named is None:
-        yield f"The finding names no tensor; {truth} was flipped."
-    elif options.fault == "weight" or "/" in named:
-        yield from _differs("the tensor", named, truth)
+    if options.fault == "weight" or finding.phase != "loop":
+        named = finding.tensor and finding.tensor.replace("/", ".")
+        yield from _differs("the tensor", named, str(state.injections[0].data["tensor"]))
 
 
 def _with_trust(state: RunState, *trust: str) -> Iterable[Checkpoint]:

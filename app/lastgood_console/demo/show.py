@@ -10,6 +10,7 @@ from rich.console import Console
 from lastgood.config import slug
 from lastgood.state import Incident, RunState
 from lastgood.wording import TRUSTED_MEANS, headline, joined, resume_headline, state_phrase, status_word, window_text
+from lastgood_console.demo.files import inventory, write_exports
 from lastgood_console.demo.launcher import Agents, Launch, log_tail
 from lastgood_console.demo.options import Options
 from lastgood_console.demo.outcome import complaints
@@ -122,6 +123,9 @@ def _ending(state: RunState, options: Options, rest: str, console: Console) -> i
     console.print()
     console.print(trust_table(state.checkpoints, (good.attempt, good.step, good.path) if good.exists else None))
     console.print(TRUSTED_MEANS, style="dim")
+    console.print()
+    for kind, where in inventory(options.run_dir, write_exports(state, options.run_dir)):
+        console.print(f"  {kind:<12}{where}", highlight=False, soft_wrap=True)
     wrong = complaints(state, options)
     for sentence in wrong:
         console.print(f"NOT AS IT MUST BE: {sentence}", style="bold red", highlight=False, soft_wrap=True)

@@ -75,7 +75,7 @@ def _named(state: RunState | None) -> dict[tuple[str, int], Health]:
 
 def _same(event: Event) -> tuple[Any, ...]:
     """Return what makes two events one line: an injection is told once per attempt, whoever else had it too."""
-    return ("injection", event.attempt, event.data.get("fault")) if event.type == "injection" else event.key
+    return ("injection", event.attempt, event.data.get("site")) if event.type == "injection" else event.key
 
 
 def _line(event: Event, places: Sequence[Place]) -> tuple[str, Mood] | None:
@@ -152,10 +152,8 @@ def _loaded(event: Event, places: Sequence[Place]) -> tuple[str, Mood]:
 
 def _injected(event: Event, places: Sequence[Place]) -> tuple[str, Mood]:
     data = event.data
-    rank = data.get("rank")
-    who = "every rank" if data["fault"] == "reduce-all" else f"rank {rank}"
-    tensor = f", {data['tensor']}" if data.get("tensor") else ""
-    return f"injected on purpose: {data['fault']} fault on {who}{tensor}", "doubt"
+    who = "every rank" if data["site"] == "reduce-all" else f"rank {data['rank']}"
+    return f"injected on purpose on {who}: {data['tensor']}, {data['detail']}", "doubt"
 
 
 _TELLERS: Final = {

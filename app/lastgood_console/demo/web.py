@@ -14,7 +14,11 @@ from lastgood_console.demo.options import Options
 
 def stay_open(options: Options, console: Console) -> None:
     """Start the console on the run and wait for Ctrl-C; a port that is taken is said."""
-    port = choose_port(options.port, console)
+    try:
+        port = choose_port(options.port, console)
+    except OSError as error:
+        console.print(f"No console: {error}; give another --port.", highlight=False)
+        return
     command = (sys.executable, "-m", "lastgood_console.demo.attached_console", str(os.getpid()))
     log = options.run_dir / "demo" / "console.log"
     with log.open("wb") as out:

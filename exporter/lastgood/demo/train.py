@@ -27,7 +27,7 @@ from lastgood.demo.model import CONTEXT, CharacterTransformer, loss_of
 from lastgood.demo.orphan import end_with_parent
 from lastgood.demo.status import StatusFile, status_path
 from lastgood.demo.text import mix, read_corpus, sample
-from lastgood.faults import Fault, Injector
+from lastgood.faults import Fault, Injector, fault_named
 from lastgood.monitor import Monitor
 
 COMPLETED: Final = 0
@@ -73,12 +73,22 @@ def run_attempt(settings: Settings) -> None:
         replica_every=settings.audit_every,
         replay_every=settings.audit_every if settings.replay else 0,
         save_probe=settings.save_probe and settings.replay,
-        injector=None if settings.fault is None else Injector(settings.fault),
+        injector=_injector(settings.fault, model),
     )
     try:
         _train(settings, monitor, model, optimizer, first)
     finally:
         monitor.close()
+
+
+def _injector(fault: Fault | None, model: CharacterTransformer) -> Injector | None:
+    """Return an armed injector for this rank's fault; the site "gradient" is behind the first block."""
+    if fault is None:
+        return None
+    injector = Injector(fault, rank=dist.get_rank())
+    injector.wrap(model.blocks[0])
+    injector.arm()
+    return injector
 
 
 def _train(
@@ -149,16 +159,18 @@ def _settings(arguments: Sequence[str] | None) -> Settings:
         save_probe=given.save_probe,
         replay=given.replay == "on",
         resume=given.resume,
-        fault=fault_here(given.fault, given.fault_step, given.fault_node, given.fault_slot),
+        fault=fault_here(given.fault, given.fault_step, given.fault_node, given.fault_slot, given.seed),
     )
 
 
-def fault_here(name: str | None, step: int, node: str, slot: int) -> Fault | None:
+def fault_here(name: str | None, step: int, node: str, slot: int, seed: int = 0) -> Fault | None:
     """Return the fault if this rank sits on its device, or if it has none of its own."""
     if name is None:
         return None
     here = (os.environ["LASTGOOD_NODE"], int(os.environ["LOCAL_RANK"]))
-    return Fault(name, step) if name == "reduce-all" or here == (node, slot) else None
+    if name != "reduce-all" and here != (node, slot):
+        return None
+    return fault_named(name, rank=int(os.environ["RANK"]), step=step, seed=seed)
 
 
 def _parser() -> argparse.ArgumentParser:

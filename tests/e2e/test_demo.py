@@ -1,0 +1,113 @@
+"""``lastgood demo`` as people run it: the story, the files, the exit codes, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lastgood_console.demo.options import Options
+from lastgood_console.demo.outcome import complaints
+from lastgood_console.demo.reading import Follower
+
+pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
+
+DEMO = [sys.executable, "-m", "lastgood_console.cli", "demo"]
+
+
+def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*DEMO, *arguments], capture_output=True, text=True, timeout=240)
+
+
+def test_the_default_story_is_told_to_its_end(tmp_path: Path) -> None:
+    done = demo("--run-dir", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    story = [
+        "The nodes are simulated",
+        "saved checkpoints/a1-step-000075",
+        "replay failed on rank 3",
+        "verdict: attributed to rank 3 (node-b, slot 1); resume from checkpoints/a1-step-000050",
+        "attempt 1 stopped: every rank raised IntegrityError",
+        "attempt 2 starts: 6 ranks on node-a, node-d and node-c, from checkpoints/a1-step-000050",
+        "attempt 2 ran to its end",
+        "ATTRIBUTED  Rank 3 (node-b, slot 1) computed wrong gradients in steps (50, 100].",
+        "recovered by attempt 2",
+    ]
+    places = [done.stdout.find(line) for line in story]
+    assert -1 not in places, dict(zip(story, places, strict=True))
+    assert places == sorted(places)
+    assert "\x1b" not in done.stdout
+    _holds_the_files(tmp_path / "run")
+
+
+def _holds_the_files(run_dir: Path) -> None:
+    state = Follower(run_dir, run_dir.name).poll(1)
+    assert state is not None
+    assert complaints(state, Options(run_dir=run_dir)) == ()
+    incident = state.incidents[0]
+    document = json.loads((run_dir / "exports" / f"{incident.id}.json").read_text())
+    assert document["incident"]["id"] == incident.id
+    assert "computed wrong gradients" in (run_dir / "exports" / f"{incident.id}.html").read_text()
+    assert (run_dir / "checkpoints" / "a1-step-000050").is_file()
+
+
+def test_a_run_without_a_fault_finds_nothing(tmp_path: Path) -> None:
+    done = demo("--fault", "none", "--run-dir", str(tmp_path / "run"), "--no-console")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "No finding." in done.stdout
+    again = demo("--run-dir", str(tmp_path / "run"))
+    assert again.returncode == 2
+    assert "already holds a run" in again.stderr
+
+
+def processes_of(run_dir: Path) -> list[psutil.Process]:
+    """Return the living processes whose command line names the run."""
+    return [p for p in psutil.process_iter(["cmdline"]) if str(run_dir) in " ".join(p.info["cmdline"] or [])]
+
+
+def start(run_dir: Path) -> subprocess.Popen[str]:
+    """Start a demo and wait until every rank is training."""
+    command = [*DEMO, "--run-dir", str(run_dir)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    deadline = time.monotonic() + 60
+    while not (run_dir / "demo" / "a1-status.jsonl").exists():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert len(processes_of(run_dir)) == 1 + 3 + 6
+    return process
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_a_stopped_demo_leaves_no_process_behind(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    run_dir = tmp_path / "run"
+    process = start(run_dir)
+    os.kill(process.pid, number)
+    process.communicate(timeout=20)
+    assert process.returncode == code
+    deadline = time.monotonic() + 10
+    while processes_of(run_dir) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert processes_of(run_dir) == []
+
+
+def test_a_rank_that_is_killed_ends_the_demo_with_its_log(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    process = start(run_dir)
+    workers = [
+        p
+        for p in processes_of(run_dir)
+        if "lastgood.demo.agent" not in " ".join(p.cmdline()) and "--steps" in p.cmdline()
+    ]
+    workers[-1].kill()
+    output = process.communicate(timeout=60)[0]
+    assert process.returncode == 2
+    assert "attempt 1 failed on node-" in output
+    assert processes_of(run_dir) == []
