@@ -29,7 +29,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,7 @@ from lastgood.corruption import corrupt_, without_targets
 from lastgood.errors import ConfigError
 from lastgood.events import InjectionData
 from lastgood.fingerprint import canonical_name
+from lastgood.injection_points import JournalWrite
 
 SITES: Final = ("batch", "gradient", "bucket", "reduce-all", "reduce-one", "weight", "optimizer")
 KINDS: Final = ("bit", "scale", "nan", "inf")
@@ -110,13 +111,6 @@ def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
         raise ConfigError(f"unknown {what} {value!r}: choose one of {', '.join(allowed)}")
 
 
-class JournalWrite(Protocol):
-    """Write one event into the journal."""
-
-    def __call__(self, type: str, data: InjectionData, *, step: int) -> Any:  # noqa: A002, D102
-        ...
-
-
 class Injector:
     """Corrupt real tensors at the points of :class:`lastgood.injection_points.InjectionPoints`, once it is armed."""
 
@@ -124,7 +118,6 @@ class Injector:
         self.fault = fault
         self.rank = rank
         self.journal_write = journal_write
-        """Called at the moment of every corruption; may be set later, when the journal exists."""
         self.injections: list[InjectionData] = []
         self._armed = False
         self._step = 0
@@ -141,6 +134,10 @@ class Injector:
     def disarm(self) -> None:
         """Let nothing happen any more."""
         self._armed = False
+
+    def journal_to(self, write: JournalWrite) -> None:
+        """Write every injection there, at the moment of the corruption; a journal given at the start stays."""
+        self.journal_write = self.journal_write or write
 
     def wrap(self, module: nn.Module) -> RemovableHandle:
         """Put the site ``gradient`` behind a layer: identity in its forward, wrong values in its backward."""

@@ -4,12 +4,15 @@ The monitor calls these points and knows nothing about faults. :class:`NoInjecti
 it does nothing, so the monitor needs no ``if``. The injector that does something is :class:`lastgood.faults.Injector`;
 it is handed over as an argument and armed by hand, never by a setting or an environment variable.
 
-The order within one step: ``on_step``, ``batch``, per bucket ``bucket`` and ``reduced``, ``after_update``.
+The monitor hands over its journal first (``journal_to``). The order within one step: ``on_step``, ``batch``, per
+bucket ``bucket`` and ``reduced``, ``after_update``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from lastgood.events import InjectionData
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,8 +22,18 @@ if TYPE_CHECKING:
 Batch = TypeVar("Batch")
 
 
+class JournalWrite(Protocol):
+    """Write one event: its type without the prefix, its data, its step."""
+
+    def __call__(self, type: str, data: InjectionData, *, step: int) -> Any:
+        """Write it now."""
+
+
 class InjectionPoints(Protocol):
     """What the monitor calls, at the moments that the methods name. ``step`` counts as the journal does."""
+
+    def journal_to(self, write: JournalWrite) -> None:
+        """Take the journal: called once, before the first step, because every injection is journaled."""
 
     def on_step(self, step: int) -> None:
         """Step ``step`` begins: before its first forward."""
@@ -40,6 +53,9 @@ class InjectionPoints(Protocol):
 
 class NoInjection:
     """Inject nothing: what a run has that measures no faults."""
+
+    def journal_to(self, write: JournalWrite) -> None:
+        """Do nothing."""
 
     def on_step(self, step: int) -> None:
         """Do nothing."""

@@ -295,6 +295,20 @@ def test_a_batch_without_tensors_is_refused(batch: Any) -> None:
         without_targets(batch)
 
 
+def test_the_journal_can_be_handed_over_later_and_the_first_one_stays() -> None:
+    given, late, later = Journal(), Journal(), Journal()
+    for injector in (
+        Injector(fault_named("reduce-all", rank=0, step=1), 0, given),
+        Injector(Fault("bucket", "inf", 0, 1), 0),
+    ):
+        for write in (late, later):
+            injector.journal_to(write)
+        injector.arm()
+        injector.bucket(0, torch.ones(3), 1)
+        injector.reduced(0, torch.ones(3), 1, 0)
+    assert [len(journal.lines) for journal in (given, late, later)] == [1, 1, 0]
+
+
 def test_a_layer_with_several_outputs_is_wrapped_at_the_first() -> None:
     injector, journal = armed(fault_named("gradient", rank=0, step=1))
     lstm = nn.LSTM(4, 6)
