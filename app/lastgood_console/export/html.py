@@ -83,7 +83,7 @@ def with_symbol(tone: str, word: str, css_class: str = "") -> str:
 
 
 def table(name: str, heads: Iterable[str], rows: Iterable[tuple[str, Iterable[str]]]) -> str:
-    """Return a table of the class ``name``; rows are (class, cells), a cell is HTML, kept on one line after ``keep|``."""
+    """Return a table of the class ``name``; rows are (class, cells), cells are HTML; ``keep|`` keeps one unbroken."""
     top = "".join(f'<th scope="col">{e(head)}</th>' for head in heads)
     body = "\n".join(f"<tr{_class(style)}>{''.join(map(_cell, cells))}</tr>" for style, cells in rows)
     parts = f"<thead><tr>{top}</tr></thead><tbody>\n{body}\n</tbody>"
@@ -246,7 +246,7 @@ def _story(document: Document) -> Iterator[str]:
                 f"keep|{e(x['happened'])}",
                 f"keep|{e(wording.clock_text(x['known_at']))}",
                 said(x["text"]),
-                said(x["who"]),
+                f"keep|{said(x['who'])}" if len(x["who"]) <= 16 else said(x["who"]),
             ),
         )
         for x in document["timeline"]

@@ -1,0 +1,138 @@
+"""Run lastgood from a terminal: ``lastgood COMMAND``.
+
+A command is imported when it is called, so the lean install runs everything that needs no extra, and a command that
+does need one says which. Exit codes: 0 fine; 1 the answer is no (an open incident, a difference); 2 cannot, or usage.
+Bad input is one sentence on standard error, never a traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from lastgood import __version__
+from lastgood.errors import LastgoodError
+from lastgood_console.run_selection import SelectionError
+
+FINE: Final = 0
+NO: Final = 1
+CANNOT: Final = 2
+
+EXTRA_MODULES: Final = frozenset({"altair", "pandas", "rich", "starlette", "streamlit", "uvicorn"})
+"""What the extra ``console`` installs, as its modules are called."""
+
+COMMANDS: Final = {
+    "demo": "a real training run with a rank that lies, the verdict, the recovery, the files",
+    "console": "the console in the browser, with its HTTP API",
+    "serve": "the run metrics and the event intake alone, from the lean install",
+    "incidents": "the incidents of a run: which rank lied, and from where to resume",
+    "export": "one incident as JSON or as an HTML report",
+    "checkpoint": "the trust of a run's checkpoints; the bytes of one against its fingerprint",
+}
+"""Command -> what it shows."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] not in COMMANDS:
+        return _front(arguments)
+    name, rest = arguments[0], arguments[1:]
+    try:
+        code = _command(name)(rest)
+        sys.stdout.flush()
+        return code
+    except ModuleNotFoundError as missing:
+        return _missing(name, missing)
+    except (SelectionError, LastgoodError) as problem:
+        return cannot(name, str(problem))
+    except BrokenPipeError:
+        return _closed_pipe()
+    except KeyboardInterrupt:
+        return cannot(name, "interrupted")
+
+
+def cannot(name: str, text: str) -> int:
+    """Say in one sentence why a command cannot be done, and return its exit code."""
+    print(f"lastgood {name}: {text}", file=sys.stderr)
+    return CANNOT
+
+
+def _front(arguments: Sequence[str]) -> int:
+    """Handle what stands before a command: ``--help``, ``--version``, nothing, a word that is no command."""
+    parser = _parser()
+    try:
+        parser.parse_args(arguments)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    parser.print_help(sys.stderr)
+    return CANNOT
+
+
+def _parser() -> argparse.ArgumentParser:
+    listed = "\n".join(f"  {name:<12} {text}" for name, text in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="lastgood",
+        description="Which rank lied, and which checkpoint is the last good one?",
+        usage="lastgood [--help] [--version] COMMAND ...",
+        epilog=f"commands:\n{listed}\n\n`lastgood COMMAND --help` says more.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"lastgood {__version__}")
+    parser.add_argument("command", nargs="?", choices=[*COMMANDS], metavar="COMMAND", help="see below")
+    return parser
+
+
+def _command(name: str) -> Callable[[list[str]], int]:
+    """Import a command when it is called. Each takes its own arguments and returns an exit code."""
+    if name == "demo":
+        from lastgood_console.demo import main as demo
+
+        return _exiting(demo)
+    if name == "console":
+        from lastgood_console.server import main as console
+
+        return _exiting(console)
+    if name == "serve":
+        from lastgood.serve import main as serve
+
+        return _exiting(serve)
+    if name == "checkpoint":
+        from lastgood_console.checkpoint_commands import main as checkpoint
+
+        return _exiting(checkpoint)
+    from lastgood_console import incident_commands
+
+    return _exiting(incident_commands.list_incidents if name == "incidents" else incident_commands.export)
+
+
+def _exiting(command: Callable[[list[str]], int]) -> Callable[[list[str]], int]:
+    """Turn argparse's way of leaving (``--help``, a wrong option) into an exit code."""
+
+    def run(arguments: list[str]) -> int:
+        try:
+            return command(arguments)
+        except SystemExit as stop:
+            return stop.code if isinstance(stop.code, int) else CANNOT if stop.code else FINE
+
+    return run
+
+
+def _missing(name: str, missing: ModuleNotFoundError) -> int:
+    """Say which extra a command needs. Anything else that is missing is a broken install: let it be seen."""
+    if (missing.name or "").partition(".")[0] not in EXTRA_MODULES:
+        raise missing
+    return cannot(name, "needs the console extra: pip install 'lastgood[console]'")
+
+
+def _closed_pipe() -> int:
+    """Leave quietly when the reader (``head``, a pager) has gone; nothing may be flushed to it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return FINE
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

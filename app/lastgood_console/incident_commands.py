@@ -1,0 +1,133 @@
+"""Show and export incidents: ``lastgood incidents`` and ``lastgood export``. Work from the lean install."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from lastgood import wording
+from lastgood.state import Incident, RunState
+from lastgood_console.export import document, html
+from lastgood_console.run_selection import (
+    RUN_HELP,
+    SelectionError,
+    load_run,
+    load_runs,
+    say,
+    select_incident,
+    warn_unreadable,
+)
+
+
+def list_incidents(arguments: list[str]) -> int:
+    """Print the incidents of the runs. Returns 0, or 1 while one is open."""
+    parser = argparse.ArgumentParser(
+        prog="lastgood incidents",
+        description="Print each incident in plain words. The exit code is 1 while an incident is open.",
+    )
+    parser.add_argument("run", nargs="?", metavar="RUN", help=RUN_HELP)
+    runs = load_runs(parser.parse_args(arguments).run)
+    for state in runs.values():
+        warn_unreadable(state.unreadable)
+    for number, state in enumerate(runs.values()):
+        for line in ([""] if number else []) + [*run_lines(state)]:
+            say(line)
+    open_ones = [i for state in runs.values() for i in state.incidents if i.state in {"open", "reopened"}]
+    return 1 if open_ones else 0
+
+
+def run_lines(state: RunState) -> Iterator[str]:
+    """Yield what a terminal says about a run's incidents, newest first."""
+    count = len(state.incidents)
+    yield f"{state.run} · {count or 'no'} incident{'' if count == 1 else 's'} · times in UTC"
+    if not count:
+        yield f"  {healthy_text(state)}"
+    for incident in state.incidents:
+        yield ""
+        yield from incident_lines(incident)
+
+
+def healthy_text(state: RunState) -> str:
+    """Say what no incident means: how far the checks looked, or that one does not."""
+    off = [c for c in state.checks if c.check == "replay" and not c.running]
+    if off:
+        return f"No finding, but replay does not run ({off[0].reason}): a wrong gradient would not be seen."
+    step = state.attempt.last_step if state.attempt else 0
+    passed = [c.last_pass_step for c in state.checks if c.check == "replay" and c.last_pass_step >= 0]
+    ago = f"Replay last passed {wording.step_text(max(0, step - passed[0]))} steps ago." if passed else ""
+    return f"No finding in {wording.step_text(step)} steps. {ago or 'Replay has never passed.'}"
+
+
+def incident_lines(incident: Incident) -> Iterator[str]:
+    """Yield an incident in plain words: verdict, headline, what to do, why, against, unknown."""
+    facts = (wording.scope_phrase(incident), f"confidence {incident.confidence}", wording.nature_phrase(incident))
+    symbol = wording.STATUS_SYMBOLS[incident.status]
+    yield f"{symbol} {wording.status_word(incident)} {' · '.join(fact for fact in facts if fact)}"
+    yield f"  {wording.headline(incident)}"
+    known = wording.date_text(incident.opened_at)
+    yield f"  {'incident':<12} {incident.id} · {wording.state_phrase(incident)} · known since {known}"
+    yield f"  {'resume from':<12} {_resume_text(incident)}"
+    covered = ", ".join(path for _, _, path in incident.covered[:4])
+    more = f" and {len(incident.covered) - 4} more" if len(incident.covered) > 4 else ""
+    yield f"  {'do not use':<12} {covered + more or 'nothing: no save lies in the window'}"
+    yield f"  {'window':<12} {wording.window_text(incident.window)}"
+    for name, texts in (
+        ("why", incident.reasons_for),
+        ("against", incident.reasons_against),
+        ("unknown", incident.unknown),
+    ):
+        yield f"  {name:<12} {' '.join(texts) or wording.NOTHING_KNOWN}"
+    for number, (words, command) in enumerate(wording.advice(incident), 1):
+        yield f"  {'do' if number == 1 else '':<12} {number} {words}" + (f": {command}" if command else "")
+
+
+def _resume_text(incident: Incident) -> str:
+    resume = incident.resume
+    if resume is None or not resume.exists:
+        return "nothing"
+    symbol = wording.TRUST_SYMBOLS[resume.trust]
+    return f"{wording.resume_headline(resume)}, {resume.trust} {symbol} {resume.path}: {resume.reason}"
+
+
+def export(arguments: list[str]) -> int:
+    """Write one incident as JSON or HTML to standard output or a file. Returns 0."""
+    parser = argparse.ArgumentParser(
+        prog="lastgood export",
+        description="Write one incident as JSON (with a published schema) or as one offline HTML report.",
+    )
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP.partition(";")[0])
+    parser.add_argument(
+        "incident", nargs="?", metavar="INCIDENT", help="its id or the beginning of it; default: the newest open one"
+    )
+    parser.add_argument("--format", choices=("json", "html"), default="json", help="default: %(default)s")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="default: standard output")
+    options = parser.parse_args(arguments)
+    state = load_run(options.run)
+    warn_unreadable(state.unreadable)
+    incident = select_incident(state, options.incident)
+    write(export_text(state, incident, options.format), options.output)
+    return 0
+
+
+def export_text(state: RunState, incident: Incident, form: str) -> str:
+    """Return the export of an incident as text; ``form`` is ``json`` or ``html``."""
+    content = document.to_document(state, incident)
+    return html.render(content) if form == "html" else document.dumps(content)
+
+
+def write(text: str, output: Path | None) -> None:
+    """Write text as UTF-8 to a file, whole or not at all, or to standard output."""
+    if output is None:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode())
+        return
+    part = output.with_name(f".{output.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8", newline="")
+        part.replace(output)
+    except OSError as problem:
+        part.unlink(missing_ok=True)
+        raise SelectionError(f"cannot write {output} ({problem.strerror}): give another --output") from None
+    print(f"wrote {output}", file=sys.stderr)
