@@ -1,0 +1,35 @@
+"""The benchmarks run and say what they claim to say; their numbers are for people."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def report_of(script: str, *arguments: str) -> Any:
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / script), *arguments], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_the_fingerprint_sees_every_fault_class_where_an_xor_is_blind() -> None:
+    report = report_of("fingerprint.py", "--quick", "--threads", "1")
+    for faults in report["detection"].values():
+        assert len(faults) == 8
+        assert {row["fingerprint"] for row in faults.values()} == {1.0}
+        assert faults["same_bit_in_two_elements"]["hash_tensor_xor"] == 0.0
+        assert faults["swap_of_two_elements"]["bit_sum"] == 0.0
+    assert all(row["missed"] <= 10 for row in report["collisions"].values())
+    assert report["bandwidth"]["x.sum()"]["share_of_sum"] == 1.0
+    assert report["bandwidth"]["eager fingerprint"]["gigabytes_per_second"] > 0
+    assert report["bandwidth"]["compile"]["skipped"] == "switched off on the command line"
