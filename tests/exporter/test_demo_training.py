@@ -17,6 +17,7 @@ import torch
 from lastgood.demo.model import CONTEXT, CharacterTransformer, loss_of
 from lastgood.demo.status import StatusFile, status_path
 from lastgood.demo.text import IGNORED_TARGET, VOCABULARY, CorpusError, encode, mix, read_corpus, sample
+from lastgood.demo.train import fault_here
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +99,18 @@ def test_status_lines_spell_a_nan_as_null(tmp_path: Path) -> None:
     first, second = path.read_text().splitlines()
     assert first == '{"step": 67, "loss": 2.3457, "passed": {"finite": 67}}'
     assert second == '{"step": 68, "loss": null, "passed": {}}'
+
+
+def test_a_fault_sits_on_its_device_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"LASTGOOD_NODE": "node-b", "LOCAL_RANK": "1", "RANK": "3"}.items():
+        monkeypatch.setenv(name, value)
+    here = fault_here("gradient", 67, "node-b", 1)
+    assert here is not None
+    assert (here.site, here.rank, here.step, here.permanent) == ("gradient", 3, 67, True)
+    assert fault_here("gradient", 67, "node-b", 0) is None
+    assert fault_here("gradient", 67, "node-a", 1) is None
+    assert fault_here(None, 67, "node-b", 1) is None
+    assert fault_here("reduce-all", 67, "node-a", 0) is not None
 
 
 CHILD = "import time; from lastgood.demo.orphan import end_with_parent; end_with_parent(); print('up', flush=True); {}"

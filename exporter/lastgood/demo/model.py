@@ -33,7 +33,8 @@ class Block(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return ``x`` (rows x length x width) with attention and feed-forward added."""
         x = x + self.dropout(self.attend(self.norm_attention(x)))
-        return x + self.dropout(self.feed(self.norm_feed(x)))
+        out: torch.Tensor = x + self.dropout(self.feed(self.norm_feed(x)))
+        return out
 
     def attend(self, x: torch.Tensor) -> torch.Tensor:
         """Return what every position takes from the positions before it."""

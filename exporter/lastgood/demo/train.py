@@ -31,8 +31,8 @@ from lastgood.faults import Fault, Injector, fault_named
 from lastgood.monitor import Monitor
 
 COMPLETED: Final = 0
-STOPPED: Final = 3
-"""Exit code of a rank that raised ``IntegrityError``; any other end with an error has Python's 1."""
+STOPPED: Final = 1
+"""Exit code of a rank that raised ``IntegrityError``, as the journal's ``run.ended`` has it."""
 
 ROWS = 8
 """Passages in a batch of one rank."""
@@ -100,14 +100,14 @@ def _train(
         _save(settings, monitor, model, optimizer, 0)
     else:
         monitor.resume(settings.resume)
-    with StatusFile(status_path(settings.run_dir, monitor.attempt) if rank == 0 else None) as status:
+    with StatusFile(status_path(settings.run_dir, monitor.session.attempt) if rank == 0 else None) as status:
         for step in range(first, settings.steps + 1):
             torch.manual_seed(mix(settings.seed, step, rank))
             loss = monitor.loss(sample(corpus, seed=settings.seed, step=step, rank=rank, rows=ROWS, length=CONTEXT))
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-            status.write(step, float(loss.detach()), {})
+            status.write(step, float(loss.detach()), monitor.inspector.judge.passed)
             if step % settings.save_every == 0 or step == settings.steps:
                 _save(settings, monitor, model, optimizer, step)
 
@@ -116,7 +116,7 @@ def _save(
     settings: Settings, monitor: Monitor, model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int
 ) -> None:
     """Save on the first rank; every rank takes part in the checks before it."""
-    path = settings.run_dir / "checkpoints" / f"a{monitor.attempt}-step-{step:06}"
+    path = settings.run_dir / "checkpoints" / f"a{monitor.session.attempt}-step-{step:06}"
     with monitor.checkpoint(path):
         if dist.get_rank() == 0:
             path.parent.mkdir(exist_ok=True)
