@@ -46,7 +46,7 @@ def environment_key(device: torch.device) -> str:
     if device.type == "cuda":
         parts += [
             f"cuda {torch.version.cuda}",
-            f"cudnn {torch.backends.cudnn.version()}",
+            f"cudnn {torch.backends.cudnn.version()}",  # type: ignore[no-untyped-call]
             f"cudnn deterministic {torch.backends.cudnn.deterministic}",
             f"driver {driver_version()}",
         ]

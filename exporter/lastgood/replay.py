@@ -390,4 +390,3 @@ def free_memory(error: BaseException) -> None:
     error.__traceback__ = None
     if isinstance(error, torch.OutOfMemoryError) and torch.cuda.is_available():
         torch.cuda.empty_cache()
-

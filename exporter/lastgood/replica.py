@@ -88,5 +88,3 @@ def _first_difference(world: World, digests: TensorDigests, odd: int, reference:
         if a != b:
             return name, a, b
     return None, 0, 0
-
-

@@ -1,12 +1,14 @@
-"""Pack what each rank saw in a synchronised backward into one float64 vector, and decide from its sum. Pure.
+"""Decide from the sum of one float64 vector per rank what a synchronised backward looked like. Pure.
 
 Every synchronised backward ends with exactly one SUM all-reduce of this vector. Every rank decides from these
 identical bytes, so no rank ever takes another path than its peers, and no finding changes the order of collectives on
 one rank alone.
 
 Layout: per reduce bucket ``[before, after, square_sum]``, then the flags. ``before`` is the projection of the local
-bucket before the reduce, ``after`` that of the reduced one, ``square_sum`` the local sum of squares. A rank whose
-values are not finite puts zeros and raises a flag instead: the SUM of a NaN would hide everybody else's numbers.
+bucket before the reduce, ``after`` that of the reduced one, ``square_sum`` the local sum of squares. A value that is
+not finite becomes zero and raises a flag instead: the SUM of a NaN would hide everybody else's numbers. ``invalid``
+says that a rank could not measure its local buckets; a reduced value that is not finite although the local ones are
+stays measured, as a zero that is not the expected value.
 
 Conservation: the reduce averages, so ``sum(before) / W`` must equal every rank's ``after``. The difference is compared
 with ``sqrt(sum(square_sum)) / W``: the norms of the *local* gradients, since the reduced one may cancel.
@@ -23,15 +25,6 @@ FLAGS: Final = ("loss", "local", "reduced", "previous", "invalid", "step", "step
 CALIBRATION_STEPS: Final = 20
 CALIBRATION_MARGIN: Final = 4.0
 CALIBRATION_LIMIT: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class BucketSample:
-    """One rank's view of one reduce bucket (float64)."""
-
-    before: float
-    after: float
-    square_sum: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +48,6 @@ class StepFacts:
     def nonfinite(self) -> bool:
         """Tell whether any rank saw a non-finite loss or gradient."""
         return bool(self.nonfinite_loss or self.nonfinite_local or self.nonfinite_reduced)
-
-
-def pack(
-    samples: Sequence[BucketSample], *, loss: bool, local: bool, reduced: bool, previous: bool, invalid: bool, step: int
-) -> list[float]:
-    """Return the vector of one rank. The flags are True when something is wrong."""
-    out: list[float] = []
-    for s in samples:
-        ok = math.isfinite(s.before) and math.isfinite(s.after) and math.isfinite(s.square_sum)
-        out += [s.before, s.after, s.square_sum] if ok else [0.0, 0.0, 0.0]
-        invalid = invalid or not ok
-    return [*out, *map(float, (loss, local, reduced, previous, invalid, step, step * step))]
 
 
 def unpack(total: Sequence[float], world_size: int) -> StepFacts:

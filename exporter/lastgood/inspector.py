@@ -1,0 +1,402 @@
+"""Run the checks of a job and turn what they find into a decision that is the same on every rank.
+
+The inspector stands between the numbers (:mod:`lastgood.reduce`, :mod:`lastgood.replica`, :mod:`lastgood.replay`) and
+the record (:mod:`lastgood.publisher`). All its entry points that may communicate are reached by every rank in the
+same order: the end of a synchronised backward, the entry of a save, and close. What it decides from is the summed
+vector or gathered numbers, never anything that one rank alone knows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from torch import nn
+from torch.optim import Optimizer
+
+from lastgood.config import Config
+from lastgood.fingerprint import TensorDigests, hex64
+from lastgood.judge import PROCEED, Decision, Judge
+from lastgood.pairing import partners
+from lastgood.projection import tolerance
+from lastgood.recorder import Recorder
+from lastgood.reduce import BackwardView
+from lastgood.replay import Replayer, Round
+from lastgood.replica import Comparison, compare, optimizer_state, weights
+from lastgood.session import Session
+from lastgood.stepvector import FLAGS, StepFacts, Tolerance, odd_ranks, relative, unpack
+from lastgood.verdict import Dispute, Ruling, arbitrate, confirmed_ranks, rule_conservation, rule_finite
+
+
+class Inspector:
+    """The checks of one rank. ``why_not``: check -> why it cannot run in this attempt (the same on every rank)."""
+
+    def __init__(
+        self,
+        session: Session,
+        config: Config,
+        module: nn.Module,
+        optimizers: Sequence[Optimizer],
+        recorder: Recorder | None,
+        *,
+        conserves: bool,
+        scaled: bool = False,
+        compiled: bool = False,
+    ) -> None:
+        self.session, self.config, self.module, self.optimizers = session, config, module, optimizers
+        self.world, self.metrics = session.world, session.metrics
+        self.recorder = recorder
+        self.scaled = scaled
+        self.why_not = self._why_not(conserves)
+        self.replayer = (
+            Replayer(self.world, recorder, session.nodes, session.environments, compiled)
+            if recorder is not None and "replay" not in self.why_not
+            else None
+        )
+        self.judge = Judge(session, config, optimizers)
+        self.tolerance: Tolerance | None = None
+        self.previous_odd = False
+        self.start_step = 0
+
+    # --- what runs, and when -----------------------------------------------------------------------------------------
+
+    def cadence(self) -> dict[str, int | None]:
+        """Return check -> steps between two runs; None for a check that does not run."""
+        config = self.config
+        every = {"finite": 1, "conservation": 1, "replica": config.replica_every, "replay": config.replay_every}
+        return {name: None if name in self.why_not else every.get(name) for name in (*every, "at_rest")}
+
+    def _why_not(self, conserves: bool) -> dict[str, str]:
+        out = {"at_rest": "not in this version"}
+        if self.world.size == 1:
+            return out | dict.fromkeys(("conservation", "replica", "replay"), "one rank")
+        if not conserves:
+            out["conservation"] = "the job has a communication hook of its own"
+        if not self.config.replica_every:
+            out["replica"] = "switched off"
+        if self.recorder is None:
+            out["replay"] = "no loss_fn"
+        elif not self.config.replay_every:
+            out["replay"] = "switched off"
+        elif not partners(self.session.nodes, self.session.environments):
+            out["replay"] = "no partner on another node with the same environment"
+        return out
+
+    def replay_due(self, step: int) -> bool:
+        """Tell whether step ``step`` is audited by replay: the attempt's first one and every cadence."""
+        if self.replayer is None:
+            return False
+        return step == self.start_step + 1 or step % self.config.replay_every == 0
+
+    def replica_due(self, step: int) -> bool:
+        """Tell whether weights are compared in step ``step``; always just before a replay."""
+        if "replica" in self.why_not:
+            return False
+        return step % self.config.replica_every == 0 or self.replay_due(step)
+
+    # --- the end of a synchronised backward --------------------------------------------------------------------------
+
+    def after_backward(self, view: BackwardView, step: int, audit: bool) -> Decision:
+        """Judge step ``step`` (in progress). ``audit``: this is its last synchronised backward."""
+        facts = unpack(view.total, self.world.size)
+        self.judge.norms.append(view.local_norm)
+        self.metrics.grad_norm(view.local_norm, view.reduced_norm)
+        if not facts.same_step:
+            self.judge.say(
+                "The ranks are at different optimizer steps: no check ran. Call monitor.resume on all ranks."
+            )
+            return PROCEED
+        self._learn_tolerance(view)
+        decision = self._numbers(view, facts, step)
+        if decision.action == "proceed":
+            self.judge.skipped_in_a_row = 0
+        if audit and decision.action in ("proceed", "record"):
+            decision = decision.worse(self._audit(step))
+        return decision
+
+    def _numbers(self, view: BackwardView, facts: StepFacts, step: int) -> Decision:
+        self._count_nonfinite(view, facts)
+        limit = self.tolerance.value if self.tolerance else math.inf
+        bad = [i for i, ratio in enumerate(facts.ratios) if ratio > limit]
+        was_odd, self.previous_odd = self.previous_odd, self._own_odd(view, facts, limit)
+        if facts.nonfinite_loss or facts.nonfinite_local:
+            return self._nonfinite(view, step)
+        if facts.nonfinite_reduced and (not bad or (view.dtype is not None and view.dtype.itemsize < 4)):
+            return self._overflow(step)
+        self.judge.pass_("finite", step)
+        if bad:
+            self.previous_odd = False  # said now, not again at the next step
+            return self._conservation(view, facts, bad, step, limit)
+        if facts.previous:
+            return self._late_conservation(step, was_odd)
+        if facts.measured and facts.ratios:
+            self.judge.pass_("conservation", step)
+            if self.tolerance:
+                self.tolerance.watch(facts.ratios)
+        return PROCEED
+
+    def _learn_tolerance(self, view: BackwardView) -> None:
+        if self.tolerance is None and view.dtype is not None:
+            self.tolerance = Tolerance(tolerance(view.dtype))
+
+    def _own_odd(self, view: BackwardView, facts: StepFacts, limit: float) -> bool:
+        """Tell whether this rank's own reduced result is off, which the sum over many ranks may hide."""
+        if not facts.measured:
+            return False
+        pairs = zip(facts.expected, facts.scales, strict=True)
+        return any(relative(e, view.own[3 * i + 1], s) > limit for i, (e, s) in enumerate(pairs))
+
+    def _count_nonfinite(self, view: BackwardView, facts: StepFacts) -> None:
+        own = dict(zip(FLAGS, view.own[-len(FLAGS) :], strict=True))
+        for stage in ("loss", "local", "reduced"):
+            if own[stage] or (stage == "reduced" and facts.nonfinite_local):
+                self.metrics.nonfinite(stage)
+
+    # --- finite ------------------------------------------------------------------------------------------------------
+
+    def _nonfinite(self, view: BackwardView, step: int) -> Decision:
+        own = dict(zip(FLAGS, view.own[-len(FLAGS) :], strict=True))
+        if self.scaled:  # an infinity in scaled gradients is how a loss scaler searches: counted, no finding
+            return PROCEED
+        rows = self.world.gather_ints([int(own["loss"]), int(own["local"])])
+        stages = {r: "loss" if row[0] else "local" for r, row in enumerate(rows) if any(row)}
+        weights_decision = self._compare_weights("immediate", step - 1, step)
+        round_ = self._immediate(step, stages)
+        ruling = rule_finite(stages, round_.nonfinite_disputes if round_ else [], self.judge.nodes)
+        if not round_:
+            ruling = self._explain(ruling)
+        phase = "loss" if "loss" in stages.values() else "local"
+        word = "loss" if phase == "loss" else "local gradient"
+        found = [self.judge.finding("finite", step, phase, list(stages), observed=f"a {word} that is not finite")]
+        found[0]["expected"] = "finite numbers"
+        others = self._others(round_, ruling)
+        if round_:
+            self._journal_replay(round_, "immediate", step, ruling if ruling.accused else others or ruling)
+        if ruling.accused and round_:
+            found.append(self.judge.finding("replay", step, "immediate", ruling.accused, observed="not finite"))
+            found[1]["expected"] = "finite on another node"
+        decision = weights_decision.worse(self.judge.publish("finite", ruling, found))
+        if round_ and others and others.status and not set(others.accused) <= set(ruling.accused):
+            decision = decision.worse(self._publish_replay(round_, "immediate", step, others))
+        return decision
+
+    def _explain(self, ruling: Ruling) -> Ruling:
+        reason = f"Replay did not run: {self.why_not.get('replay', 'no batch was recorded')}."
+        return replace(ruling, reasons_against=(*ruling.reasons_against, reason))
+
+    def _others(self, round_: Round | None, ruling: Ruling) -> Ruling | None:
+        """Rule on pairs that disagreed although both were finite."""
+        if round_ is None or not round_.disputes:
+            return None
+        explained = {*ruling.accused}
+        left = [d for d in round_.disputes if not {d.owner, d.partner} & explained]
+        return arbitrate(left, self.judge.nodes) if left else None
+
+    def _overflow(self, step: int) -> Decision:
+        """A reduced gradient that is not finite although all local ones are, where the sum may simply overflow."""
+        if self.scaled:
+            return PROCEED
+        found = self.judge.finding("finite", step, "reduced", [], observed="a reduced gradient that is not finite")
+        found["expected"] = "finite numbers"
+        return self.judge.publish("finite", rule_finite({}, [], self.judge.nodes), [found])
+
+    # --- conservation ------------------------------------------------------------------------------------------------
+
+    def _conservation(
+        self, view: BackwardView, facts: StepFacts, bad: Sequence[int], step: int, limit: float
+    ) -> Decision:
+        bucket = max(bad, key=lambda i: facts.ratios[i])
+        afters = [row[0] for row in self.world.gather_floats([view.own[3 * bucket + 1]])]
+        odd = _stand_out(afters, odd_ranks(afters, facts.expected[bucket], facts.scales[bucket], limit))
+        ruling = rule_conservation(odd, self.world.size, self.judge.nodes, bucket)
+        found = self.judge.finding(
+            "conservation",
+            step,
+            "reduce",
+            odd,
+            bucket=bucket,
+            observed=f"{facts.ratios[bucket]:.3g} of the local norms",
+            expected=f"at most {limit:.3g}",
+        )
+        return self._with_immediate(self.judge.publish("conservation", ruling, [found]), step)
+
+    def _late_conservation(self, step: int, was_odd: bool) -> Decision:
+        """A rank's own test failed in the previous step, too little to be seen in the sum."""
+        rows = self.world.gather_ints([int(was_odd)])
+        odd = [r for r, (said,) in enumerate(rows) if said]
+        ruling = rule_conservation(odd if len(odd) < self.world.size else [], self.world.size, self.judge.nodes, 0)
+        found = self.judge.finding("conservation", step, "flag", odd, state_step=step - 1)
+        found |= {"observed": "own result off in the step before", "expected": "the sum of the ranks' projections"}
+        return self._with_immediate(self.judge.publish("conservation", ruling, [found], guarded=False), step)
+
+    def _with_immediate(self, decision: Decision, step: int) -> Decision:
+        decision = decision.worse(self._compare_weights("immediate", step - 1, step))
+        round_ = self._immediate(step, {})
+        if round_ is None:
+            return decision
+        return decision.worse(self._judge_replay(round_, "immediate", step))
+
+    # --- replica -----------------------------------------------------------------------------------------------------
+
+    def _audit(self, step: int) -> Decision:
+        decision = PROCEED
+        if self.replica_due(step):
+            decision = self._compare_weights("loop", step - 1, step)
+        if self.replay_due(step) and self.replayer is not None and self.recorder is not None:
+            round_ = self.replayer.round(self.recorder.current[:1], actual=True)
+            decision = decision.worse(self._judge_replay(round_, self._audit_phase(step), step))
+        return decision
+
+    def _audit_phase(self, step: int) -> str:
+        return "first" if step == self.start_step + 1 else "audit"
+
+    def _compare_weights(self, phase: str, state_step: int, step: int) -> Decision:
+        if "replica" in self.why_not:
+            return PROCEED
+        result = compare(self.world, weights(self.module), self.session.nodes)
+        return self._judge_replica(result, phase, state_step, step)
+
+    def _judge_replica(self, result: Comparison, phase: str, state_step: int, step: int) -> Decision:
+        ruling = result.ruling
+        if ruling is None:
+            self.judge.journal_check("replica", phase, state_step, step, "passed")
+            self.judge.pass_("replica", state_step)
+            return PROCEED
+        named = [*ruling.accused, *ruling.candidates]
+        exceptions = {rank: ("failed", "") for rank in named or range(self.world.size)}
+        self.judge.journal_check("replica", phase, state_step, step, "failed", exceptions=exceptions)
+        if self.world.rank not in exceptions:
+            self.judge.pass_("replica", state_step)
+        found = self.judge.finding(
+            "replica",
+            step,
+            phase,
+            named,
+            state_step=state_step,
+            tensor=result.tensor,
+            observed=hex64(result.observed),
+            expected=hex64(result.expected),
+        )
+        return self.judge.publish("replica", ruling, [found])
+
+    # --- replay ------------------------------------------------------------------------------------------------------
+
+    def _immediate(self, step: int, nonfinite: Mapping[int, str]) -> Round | None:
+        """Replay this very step at once. All micro-batches of a rank whose step was not finite, else the last one."""
+        if self.replayer is None or self.recorder is None:
+            return None
+        micros = self.recorder.current
+        round_ = self.replayer.round(
+            micros if self.world.rank in nonfinite else micros[-1:], actual=False, nonfinite=nonfinite
+        )
+        if round_.reason:
+            self.judge.journal_check("replay", "immediate", step, step, "not_run", round_.reason)
+            return None
+        return round_
+
+    def _judge_replay(self, round_: Round, phase: str, step: int) -> Decision:
+        if round_.reason:
+            self.judge.say(f"replay did not run at step {step}: {round_.reason}")
+            self.judge.journal_check("replay", phase, step, step, "not_run", round_.reason)
+            return PROCEED
+        ruling = arbitrate(round_.disputes, self.judge.nodes)
+        if not ruling.deterministic:
+            return self._switch_replay_off(ruling, phase, step)
+        self._journal_replay(round_, phase, step, ruling)
+        return self._publish_replay(round_, phase, step, ruling) if ruling.status else PROCEED
+
+    def _switch_replay_off(self, ruling: Ruling, phase: str, step: int) -> Decision:
+        reason = "the job is not deterministic"
+        self.why_not["replay"] = reason
+        self.replayer = None
+        self.judge.journal_check("replay", phase, step, step, "not_run", f"{reason}: {' '.join(ruling.reasons_for)}")
+        why = " ".join((*ruling.reasons_for, *ruling.reasons_against))
+        self.judge.say(f"replay is off from step {step}: {reason}. {why}")
+        return PROCEED
+
+    def _journal_replay(self, round_: Round, phase: str, step: int, ruling: Ruling) -> None:
+        disputes = [*round_.disputes, *round_.nonfinite_disputes]
+        confirmed = confirmed_ranks(round_.pairs, disputes, ruling)
+        failed = bool(ruling.accused or ruling.candidates)
+        exceptions: dict[int, tuple[str, str]] = {r: ("not_run", why) for r, why in round_.not_run.items()}
+        for rank in set(round_.pairs) - confirmed:
+            named = rank in ruling.accused or rank in ruling.candidates
+            exceptions[rank] = ("failed", "") if named else ("not_run", "its own batch was not confirmed elsewhere")
+        self.judge.journal_check("replay", phase, step, step, "failed" if failed else "passed", exceptions=exceptions)
+        if self.world.rank in confirmed:
+            self.judge.pass_("replay", step)
+
+    def _publish_replay(self, round_: Round, phase: str, step: int, ruling: Ruling) -> Decision:
+        named = [*ruling.accused, *ruling.candidates]
+        lead = next((d for d in round_.disputes if {d.owner, d.partner} & set(named)), round_.disputes[0])
+        wrong_owner = lead.owner in named
+        observed, expected = lead.owner_first, lead.partner_first
+        if not wrong_owner:
+            observed, expected = expected, observed
+        found = self.judge.finding(
+            "replay",
+            step,
+            phase,
+            named,
+            tensor=round_.tensors.get(lead.owner),
+            observed=hex64(observed),
+            expected=hex64(expected),
+            evidence=[_pair_evidence(d) for d in round_.disputes],
+        )
+        return self.judge.publish("replay", ruling, [found])
+
+    # --- saves and close ---------------------------------------------------------------------------------------------
+
+    def examine(self, phase: str, step: int, probe: bool) -> tuple[Decision, dict[str, str], TensorDigests]:
+        """Check weights and optimizer state after step ``step``, and probe by replay. Collective (save, close).
+
+        Returns the decision, check -> result for the save's record, and the fingerprints (two lanes).
+        """
+        passed = self.judge.passed
+        results = {name: "passed" if passed.get(name) == step else "not_run" for name in ("finite", "conservation")}
+        items = [*weights(self.module), *optimizer_state(self.module, self.optimizers)]
+        result = compare(self.world, items, self.session.nodes, lanes=2)
+        decision = PROCEED
+        results |= {"replica": "not_run", "replay": "not_run"}
+        if self.world.size > 1:
+            decision = self._judge_replica(result, phase, step, step)
+            results["replica"] = "failed" if result.ruling else "passed"
+        if probe and decision.action != "stop" and step != self.start_step:
+            judged, results["replay"] = self._probe("probe" if phase == "save" else phase, step)
+            decision = decision.worse(judged)
+        return decision, results, result.digests
+
+    def _probe(self, phase: str, step: int) -> tuple[Decision, str]:
+        if self.replayer is None or self.recorder is None:
+            return PROCEED, "not_run"
+        round_ = self.replayer.round(self.recorder.current[-1:], actual=False)
+        judged = self._judge_replay(round_, phase, step)
+        ran = round_.ran and self.replayer is not None
+        return judged, ("passed" if judged is PROCEED else "failed") if ran else "not_run"
+
+
+def _stand_out(afters: Sequence[float], odd: Sequence[int]) -> list[int]:
+    """Return the ranks that hold another result than the others; none when all hold the same wrong one."""
+    if len(odd) < len(afters):
+        return list(odd)
+    values = [v if math.isfinite(v) else math.inf for v in afters]
+    common = max(set(values), key=values.count)
+    return [r for r, value in enumerate(values) if value != common]
+
+
+def _pair_evidence(dispute: Dispute) -> dict[str, object]:
+    side = "" if dispute.arbiter is None else f" Rank {dispute.arbiter} was asked."
+    return {
+        "kind": "replay",
+        "text": f"Rank {dispute.partner} ran a batch of rank {dispute.owner} and got another gradient.{side}",
+        "owner": dispute.owner,
+        "partner": dispute.partner,
+        "arbiter": dispute.arbiter,
+        "owner_first": hex64(dispute.owner_first),
+        "owner_second": None if dispute.owner_second is None else hex64(dispute.owner_second),
+        "partner_first": hex64(dispute.partner_first),
+        "partner_second": None if dispute.partner_second is None else hex64(dispute.partner_second),
+        "arbiter_first": None if dispute.arbiter_first is None else hex64(dispute.arbiter_first),
+        "second_batch_odd": dispute.second_batch_odd,
+    }

@@ -1,0 +1,398 @@
+"""Watch a training job: the public face of the training side.
+
+``watch`` attaches to a model and its optimizers and returns a :class:`Monitor`. From then on the checks run in hooks;
+the loop calls ``loss``, ``checkpoint``, ``resume``, ``phase`` and ``close``. The numbers of a step are judged at the
+end of its synchronised backward, where all ranks may communicate; the optimizer hooks only read that decision.
+
+Nothing here raises into the loop but :class:`IntegrityError` under policy ``stop`` (and :class:`ConfigError` before
+the first step). A failure of our own is one warning and one counter.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import torch
+from prometheus_client import CollectorRegistry
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from lastgood import config as settings_of
+from lastgood.comm import World
+from lastgood.errors import ConfigError, IntegrityError
+from lastgood.guard import Guard
+from lastgood.injection_points import InjectionPoints, NoInjection
+from lastgood.inspector import Inspector
+from lastgood.judge import PROCEED, Decision
+from lastgood.local import LocalWatch
+from lastgood.recorder import Recorder
+from lastgood.reduce import BackwardView, ReduceWatch, reduces_plainly
+from lastgood.saver import Saver
+from lastgood.session import Session
+
+PROGRESS_SECONDS: Final = 30.0
+FIRST_STEP_SECONDS: Final = 600.0
+STEP_SECONDS: Final = 60.0
+STEP_FACTOR: Final = 10.0
+
+
+def watch(
+    model: nn.Module,
+    optimizer: Optimizer | Sequence[Optimizer],
+    *,
+    loss_fn: Callable[[nn.Module, Any], Any] | None = None,
+    scaler: Any = None,
+    injector: InjectionPoints | None = None,
+    registry: CollectorRegistry | None = None,
+    **settings: Any,
+) -> Monitor:
+    """Attach lastgood to a training job. Every rank calls it, after wrapping the model and before the first step.
+
+    ``model``: a plain module in a job of one rank, or a ``DistributedDataParallel``. A communication hook of your own
+    must be registered before. ``loss_fn(model, batch)`` returns the scalar loss (or a tuple that starts with it);
+    without it ``replay`` is *not run*. ``scaler``: the ``GradScaler`` of the loop. ``settings``: the fields of
+    :class:`lastgood.config.Config`. Raises :class:`ConfigError`.
+    """
+    config = settings_of.load(**settings)
+    optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
+    module = _inner(model)
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    world = World(model.process_group if isinstance(model, DistributedDataParallel) else None)
+    _require_wrapper(model, world, optimizers)
+    session = Session(config, world, device, registry)
+    return Monitor(
+        session, model, module, optimizers, loss_fn=loss_fn, scaler=scaler, injector=injector or NoInjection()
+    )
+
+
+class Monitor:
+    """What ``watch`` returns. ``step``: optimizer steps done, counted from the run's start, surviving restarts."""
+
+    def __init__(
+        self,
+        session: Session,
+        model: nn.Module,
+        module: nn.Module,
+        optimizers: Sequence[Optimizer],
+        *,
+        loss_fn: Callable[[nn.Module, Any], Any] | None,
+        scaler: Any,
+        injector: InjectionPoints,
+    ) -> None:
+        self.session, self.config, self.world = session, session.config, session.world
+        self.metrics, self.publisher = session.metrics, session.publisher
+        self.model, self.module, self.optimizers = model, module, list(optimizers)
+        self.injector, self._scaler = injector, scaler
+        self.step = 0
+        self._recorder = Recorder(module, loss_fn, session.device) if loss_fn is not None else None
+        self.inspector = Inspector(
+            session,
+            self.config,
+            module,
+            self.optimizers,
+            self._recorder,
+            conserves=reduces_plainly(model),
+            scaled=scaler is not None and scaler.is_enabled(),
+            compiled=_compiled(model),
+        )
+        self.saver = Saver(self)
+        self._guard = Guard()
+        self._decision: Decision = PROCEED
+        self._micro = 0
+        self._pending = False  # a synchronised backward has ended and no optimizer has stepped since
+        self._loss: Tensor | None = None
+        self._stepped: set[int] = set()  # optimizers that stepped since the last count
+        self._last_step_at: float | None = None
+        self._mean_seconds = 0.0
+        self._last_progress = time.monotonic()
+        self._phase = "training"
+        self._started = self._closed = self._ended = False
+        self._stopped = ""
+        self._reduce: ReduceWatch | None = None
+        self._local: LocalWatch | None = None
+        injector.journal_to(self.publisher.write)
+        self._attach()
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
+
+    def loss(self, batch: Any) -> Any:
+        """Return ``loss_fn(model, batch)`` and remember what it depended on, so that another rank can replay it."""
+        if self._recorder is None:
+            raise ConfigError("monitor.loss needs loss_fn: pass loss_fn=... to lastgood.watch")
+        if self._phase != "training" or not torch.is_grad_enabled():
+            return self._recorder.loss_fn(self.model, batch)
+        self.start()
+        step = self.step + 1
+        if self._micro == 0:
+            self.injector.on_step(step)
+        batch = self.injector.batch(step, batch)
+        audit = self._micro == 0 and self.inspector.replay_due(step)
+        self._micro += 1
+        out = self._recorder.run(self.model, batch, step, audit)
+        self._loss = self._recorder.current[-1].loss
+        if self._local is not None:
+            self._pending = True
+        return out
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Say that something else than training goes on ("evaluation"): nothing is recorded, no deadline runs."""
+        before, self._phase = self._phase, name
+        self.metrics.deadline(time.time() + FIRST_STEP_SECONDS)
+        try:
+            yield
+        finally:
+            self._phase = before
+            self._last_step_at = None
+            self.metrics.deadline(self._deadline())
+
+    def checkpoint(self, path: str | Path) -> Any:
+        """Return a context to save in; every rank enters it at the same step, also those that write nothing.
+
+        On entry: replica of weights and optimizer state, and a replay probe. A failed check refuses the save by
+        raising :class:`IntegrityError` under policy ``stop``. On exit rank 0 writes the record and journals the save.
+        """
+        self.start()
+        return self.saver.save(Path(path))
+
+    def resume(self, path: str | Path | None, *, step: int | None = None) -> None:
+        """Say from which checkpoint model and optimizer were loaded; every rank, before the first step.
+
+        Fingerprints the live tensors against the stored record: a mismatch raises :class:`IntegrityError` naming
+        them. ``resume(None, step=n)``: the parent is unknown, what follows is at best *unverified*. Raises
+        :class:`ConfigError` after the first step, or for a path without a record when no ``step`` is given.
+        """
+        if self._started:
+            raise ConfigError(f"monitor.resume came after step {self.step} had begun: call it before the first step")
+        self.saver.resume(None if path is None else Path(path), step)
+
+    def close(self) -> None:
+        """Audit what the last steps left (replica, then replay) and end the attempt.
+
+        Collective, except after an exception, where it only says how the attempt ended. Not called: the last steps
+        stay unaudited.
+        Raises :class:`IntegrityError` under policy ``stop`` when the audit fails.
+        """
+        if self._closed:
+            return
+        failing = sys.exc_info()[0] is not None or bool(self._stopped)
+        if failing or not self._started:
+            self._end("integrity" if self._stopped else "exception" if failing else "completed", 1 if failing else 0)
+            return
+        decision = self._guarded(lambda: self.inspector.examine("close", self.step, probe=True)[0], PROCEED)
+        stop = decision.action == "stop"
+        self._end("integrity" if stop else "completed", 1 if stop else 0)
+        if stop:
+            raise IntegrityError(decision.message, decision.verdict)
+
+    def __enter__(self) -> Monitor:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        elif not self._closed:
+            self._end("integrity" if issubclass(kind, IntegrityError) else "exception", 1)
+
+    # --- start and end -----------------------------------------------------------------------------------------------
+
+    def start(self, **facts: Any) -> None:
+        """Journal the attempt's beginning, once its first step is known."""
+        if self._started:
+            return
+        self._started = True
+        self.inspector.start_step = self.step
+        self.saver.begin(facts)
+        self.metrics.step(self.step, None, time.time() + FIRST_STEP_SECONDS)
+
+    def stop(self, decision: Decision) -> None:
+        """Raise what policy ``stop`` demands. Journals the end first: the launcher may kill this process at once."""
+        self._stopped = decision.message
+        self._journal_end("integrity", 1)
+        raise IntegrityError(decision.message, decision.verdict)
+
+    def _end(self, reason: str, exit_code: int) -> None:
+        self._closed = True
+        atexit.unregister(self._at_exit)
+        self._journal_end(reason, exit_code)
+        self.session.close()
+
+    def _journal_end(self, reason: str, exit_code: int) -> None:
+        if self._started and self.world.rank == 0 and not self._ended:
+            self._ended = True
+            data = {"reason": reason, "exit_code": exit_code, "last_step": self.step}
+            self.publisher.write("run.ended", data, self.step)
+
+    def _at_exit(self) -> None:
+        """The script ended without close: say how, if it can be told. Never collective."""
+        if not self._closed:
+            crashed = getattr(sys, "last_exc", None) is not None or getattr(sys, "last_value", None) is not None
+            self._end("integrity" if self._stopped else "exception" if crashed else "completed", 1 if crashed else 0)
+
+    # --- hooks -------------------------------------------------------------------------------------------------------
+
+    def _attach(self) -> None:
+        atexit.register(self._at_exit)
+        if isinstance(self.model, DistributedDataParallel) and self.world.size > 1:
+            self._reduce = ReduceWatch(
+                self.model,
+                self.world,
+                flags=lambda: (self._loss_is_bad(), self.inspector.previous_odd, self.step + 1),
+                on_backward=self._after_backward,
+                on_error=lambda error: self._failed(error),
+                injector=self.injector,
+                step=lambda: self.step + 1,
+            )
+        else:
+            self._local = LocalWatch(self.module, self.world.rank)
+        for number, optimizer in enumerate(self.optimizers):
+            optimizer.register_step_pre_hook(lambda opt, args, kwargs: self._before_step(opt))
+            optimizer.register_step_post_hook(partial(self._after_step, number))
+        if self._scaler is not None:
+            self._count_scaled_steps(self._scaler)
+
+    def _loss_is_bad(self) -> bool:
+        return self._loss is not None and not bool(torch.isfinite(self._loss))
+
+    def _after_backward(self, view: BackwardView) -> None:
+        if self._phase != "training":
+            return
+        audit = self._micro >= self.config.accumulation or self._micro == 0
+        step = self.step + 1
+        decision = self._guarded(lambda: self.inspector.after_backward(view, step, audit), PROCEED)
+        self._decision = decision if not self._pending else self._decision.worse(decision)
+        self._pending = True
+
+    def _before_step(self, optimizer: Optimizer) -> None:
+        """Read the decision; count the step at the first optimizer after a synchronised backward. No collective."""
+        self._guard.restore()
+        self.start()
+        if self._begins_a_step(optimizer):
+            self._begin_update()
+        self._stepped.add(id(optimizer))
+        if self._decision.action == "stop":
+            self.stop(self._decision)
+        if self._decision.action == "skip":
+            if not self._guard.can_skip(optimizer):
+                self.stop(self._decision)
+            self._guard.take(optimizer)
+
+    def _begins_a_step(self, optimizer: Optimizer) -> bool:
+        """Tell whether a gradient was made since the last count.
+
+        In a job of one rank without ``loss_fn`` no backward is seen: there an optimizer that steps again begins one.
+        """
+        if self._local is not None and self._recorder is None:
+            return not self._stepped or id(optimizer) in self._stepped
+        return self._pending
+
+    def _begin_update(self) -> None:
+        """A new step's update begins."""
+        self._stepped.clear()
+        if self._local is not None:
+            self._decision = self._guarded(self._inspect_locally, PROCEED)
+        self._pending = False
+        self._micro = 0
+        self.step += 1
+
+    def _inspect_locally(self) -> Decision:
+        assert self._local is not None
+        step = self.step + 1
+        return self.inspector.after_backward(self._local.view(self._loss_is_bad(), step), step, audit=False)
+
+    def _after_step(self, number: int, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._guard.restore()
+        if number:
+            return
+        self.injector.after_update(self.step, self.module, optimizer)
+        self._guarded(self._note_step, None)
+
+    def _note_step(self) -> None:
+        now = time.monotonic()
+        seconds = None if self._last_step_at is None else now - self._last_step_at
+        self._last_step_at = now
+        if seconds is not None:
+            self._mean_seconds = seconds if not self._mean_seconds else 0.9 * self._mean_seconds + 0.1 * seconds
+        self.metrics.step(self.step, seconds, self._deadline())
+        if self.world.rank == 0 and now - self._last_progress >= PROGRESS_SECONDS:
+            self._last_progress = now
+            facts = {
+                "step": self.step,
+                "step_seconds": round(self._mean_seconds, 4),
+                "passed": self.inspector.judge.passed,
+            }
+            self.publisher.progress(facts, self.step)
+
+    def _deadline(self) -> float:
+        """Return the time by which the next step must have ended."""
+        if self._last_step_at is None:
+            return time.time() + FIRST_STEP_SECONDS
+        return time.time() + max(STEP_SECONDS, STEP_FACTOR * self._mean_seconds)
+
+    def _count_scaled_steps(self, scaler: Any) -> None:
+        """Count a step that the loss scaler skips: it reaches no optimizer hook."""
+        original = scaler.step
+
+        def step(optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            before = self.step
+            result = original(optimizer, *args, **kwargs)
+            if self.step == before and optimizer is self.optimizers[0]:
+                self.start()
+                self._begin_update()
+            return result
+
+        scaler.step = step
+
+    # --- never worse -------------------------------------------------------------------------------------------------
+
+    def _guarded(self, action: Callable[[], Any], otherwise: Any) -> Any:
+        try:
+            return action()
+        except IntegrityError:
+            raise
+        except Exception as error:
+            self._failed(error)
+            return otherwise
+
+    def _failed(self, error: Exception) -> None:
+        self.metrics.error("check")
+        text = f"lastgood: a check could not run ({type(error).__name__}: {error}). Training goes on."
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def _inner(model: nn.Module) -> nn.Module:
+    """Return the module inside the wrappers of DDP and torch.compile."""
+    while True:
+        inner = getattr(model, "_orig_mod", None) or (
+            model.module if isinstance(model, DistributedDataParallel) else None
+        )
+        if inner is None:
+            return model
+        model = inner
+
+
+def _compiled(model: nn.Module) -> bool:
+    inner = model.module if isinstance(model, DistributedDataParallel) else model
+    return any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in (model, inner))
+
+
+def _require_wrapper(model: nn.Module, world: World, optimizers: Sequence[Optimizer]) -> None:
+    if world.size > 1 and not isinstance(model, DistributedDataParallel):
+        raise ConfigError(
+            f"model is a {type(model).__name__} in a job of {world.size} ranks: wrap it in DistributedDataParallel "
+            "before lastgood.watch"
+        )
+    if not optimizers:
+        raise ConfigError("optimizer is empty: pass the optimizer, or a list of them")

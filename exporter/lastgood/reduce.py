@@ -1,0 +1,224 @@
+"""Watch the gradient reduce of ``DistributedDataParallel`` from inside its communication hook.
+
+Per bucket one read before the reduce (projection, square sum, and with it NaN and infinity) and one after it. When
+the backward ends, every rank packs what it saw into one vector (:mod:`lastgood.stepvector`), which is summed by the
+only collective of a clean step. The callback is queued twice (the hook queues ``outer``, which queues ``inner``): the
+inner one runs after the wrapper has finalised the backward, sees reduced ``.grad`` and may communicate.
+
+Our hook multiplies by 1/W before the reduce, which is bitwise what the wrapper does without a hook (a division, and
+the stock hook, are not when W is no power of two). A user's own hook is left alone: then the local gradients are read
+parameter by parameter and conservation does not run.
+
+Annotations in this module are evaluated on purpose: torch checks those of a communication hook.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from lastgood.comm import World
+from lastgood.fingerprint import count_nonfinite
+from lastgood.injection_points import InjectionPoints
+from lastgood.projection import project
+
+
+@dataclass(slots=True)
+class BucketView:
+    """What this rank saw of one bucket: float64 scalars on the gradient's device."""
+
+    before: Tensor
+    square_sum: Tensor
+    after: Tensor | None = None
+    reduced_square_sum: Tensor | None = None
+    nonfinite: int = 0
+
+
+@dataclass(slots=True)
+class BackwardView:
+    """What this rank saw of one synchronised backward, and the sum over all ranks.
+
+    ``own`` and ``total`` are the step vector's numbers, ``afters`` the bucket projections after the reduce.
+    """
+
+    own: list[float]
+    total: list[float]
+    nonfinite_local: bool
+    local_norm: float
+    reduced_norm: float | None
+    dtype: torch.dtype | None = None
+
+
+@dataclass(slots=True)
+class _State:
+    queued: bool = False
+    buckets: dict[int, BucketView] = field(default_factory=dict)
+    parameters: list[BucketView] = field(default_factory=list)
+    dtype: torch.dtype | None = None
+    failed: bool = False
+
+
+class ReduceWatch:
+    """Attach to a wrapper and call ``on_backward(view)`` at the end of every synchronised backward.
+
+    ``flags()`` returns this rank's (loss is not finite, own conservation test failed in the previous step, step).
+    ``on_error(exception)`` hears of our own failures, which never reach training.
+    """
+
+    def __init__(
+        self,
+        ddp: DistributedDataParallel,
+        world: World,
+        *,
+        flags: Callable[[], tuple[bool, bool, int]],
+        on_backward: Callable[[BackwardView], None],
+        on_error: Callable[[Exception], None],
+        injector: InjectionPoints,
+        step: Callable[[], int],
+    ) -> None:
+        self.ddp = ddp
+        self.world = world
+        self.flags = flags
+        self.on_backward = on_backward
+        self.on_error = on_error
+        self.injector = injector
+        self.step = step
+        self.state = _State()
+        self.device = next(ddp.module.parameters()).device
+        self.own_hook = not ddp._comm_hooks
+        if self.own_hook:
+            ddp.register_comm_hook(self, _hook)
+        else:
+            for parameter in ddp.module.parameters():
+                if parameter.requires_grad:
+                    parameter.register_post_accumulate_grad_hook(self._see_parameter)
+
+    def queue(self) -> None:
+        """Ask for one call at the end of the backward in progress."""
+        if not self.state.queued:
+            self.state.queued = True
+            engine: Any = torch.autograd.Variable._execution_engine
+            engine.queue_callback(lambda: engine.queue_callback(self._end))
+
+    def see_before(self, index: int, buffer: Tensor) -> None:
+        """Read a local bucket."""
+        try:
+            before, square_sum = project(buffer, key=index)
+            view = BucketView(before, square_sum)
+            if buffer.device.type == "cpu" and not math.isfinite(float(before)):
+                view.nonfinite = int(count_nonfinite(buffer))
+            self.state.buckets[index] = view
+            self.state.dtype = buffer.dtype
+        except Exception as error:  # a bucket that cannot be read: the step is not measured, on all ranks
+            zero = torch.zeros((), dtype=torch.float64, device=self.device)
+            self.state.buckets[index] = BucketView(zero, zero)  # the vector has the same length everywhere
+            self._fail(error)
+
+    def see_after(self, index: int, buffer: Tensor) -> None:
+        """Read a reduced bucket."""
+        try:
+            view = self.state.buckets[index]
+            view.after, view.reduced_square_sum = project(buffer, key=index)
+        except Exception as error:
+            self._fail(error)
+
+    def _see_parameter(self, parameter: Tensor) -> None:
+        if not self.ddp.require_backward_grad_sync:
+            return
+        self.queue()
+        grad = parameter.grad
+        if grad is None or grad.is_sparse or not grad.is_floating_point():
+            return
+        try:
+            view = BucketView(*project(grad, key=0))
+            if not math.isfinite(float(view.before)):
+                view.nonfinite = int(count_nonfinite(grad))
+            self.state.parameters.append(view)
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self.state.failed = True
+        self.on_error(error)
+
+    def _end(self) -> None:
+        """End of the backward: one SUM all-reduce, then the decision."""
+        state, self.state = self.state, _State()
+        own = self._vector(state)
+        total = self.world.sum_(own.clone())
+        numbers: list[float] = torch.cat([own, total]).tolist()  # the one host read of a step
+        half = len(numbers) // 2
+        self.on_backward(self._view(state, numbers[:half], numbers[half:]))
+
+    def _vector(self, state: _State) -> Tensor:
+        """Return this rank's step vector; the layout is that of :mod:`lastgood.stepvector`."""
+        rows = [state.buckets[i] for i in sorted(state.buckets)]
+        none = torch.zeros((), dtype=torch.float64, device=self.device)
+        cells = [c for v in rows for c in (v.before, none if v.after is None else v.after, v.square_sum)]
+        seen = torch.stack(cells).view(-1, 3) if cells else none.new_zeros((0, 3))
+        finite = torch.isfinite(seen)
+        whole = finite[:, 0] & finite[:, 2]
+        kept = torch.where(finite & whole.unsqueeze(1), seen, 0)
+        loss, previous, step = self.flags()
+        local = self._local(state, whole)
+        reduced = (whole & ~finite[:, 1]).any().double()
+        invalid = (~whole).any().double() if not state.failed else none + 1
+        flags = torch.tensor([float(loss), 0.0, 0.0, float(previous), 0.0, step, step * step], dtype=torch.float64)
+        tail = flags.to(self.device)
+        tail[1], tail[2], tail[4] = local, reduced, invalid
+        return torch.cat([kept.reshape(-1), tail])
+
+    def _local(self, state: _State, whole: Tensor) -> Tensor:
+        """Return 1.0 when a local gradient is not finite. On the CPU it was recounted on the bits."""
+        if self.device.type == "cpu":
+            views = [*state.buckets.values(), *state.parameters]
+            return torch.tensor(float(any(v.nonfinite for v in views)), dtype=torch.float64)
+        seen = [torch.isfinite(v.before) for v in state.parameters]
+        return (~torch.cat([whole, torch.stack(seen)] if seen else [whole])).any().double()
+
+    def _view(self, state: _State, own: list[float], total: list[float]) -> BackwardView:
+        views = [*state.buckets.values(), *state.parameters]
+        squares = [float(v.square_sum) for v in views]
+        reduced = [float(v.reduced_square_sum) for v in state.buckets.values() if v.reduced_square_sum is not None]
+        return BackwardView(
+            own=own,
+            total=total,
+            nonfinite_local=any(v.nonfinite for v in views),
+            local_norm=_norm(squares),
+            reduced_norm=_norm(reduced) if reduced else None,
+            dtype=state.dtype,
+        )
+
+
+def reduces_plainly(module: nn.Module) -> bool:
+    """Tell whether a wrapper has no communication hook of the user's own."""
+    return isinstance(module, DistributedDataParallel) and not module._comm_hooks
+
+
+def _norm(squares: list[float]) -> float:
+    total = math.fsum(squares) if all(map(math.isfinite, squares)) else math.nan
+    return math.sqrt(total)
+
+
+def _hook(watch: ReduceWatch, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
+    index, buffer = bucket.index(), bucket.buffer()
+    watch.queue()
+    watch.see_before(index, buffer)
+    step = watch.step()
+    watch.injector.bucket(index, buffer, step)
+    buffer.mul_(1.0 / watch.world.size)
+    work = dist.all_reduce(buffer, group=watch.ddp.process_group, async_op=True)
+
+    def done(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+        reduced = future.value()[0]
+        watch.injector.reduced(index, reduced, step, watch.world.rank)
+        watch.see_after(index, reduced)
+        return reduced
+
+    averaged: torch.futures.Future[torch.Tensor] = work.get_future().then(done)
+    return averaged

@@ -1,0 +1,188 @@
+"""Save and resume under the eyes of the checks; journal both.
+
+A save is a meeting of all ranks: entry (attendance, checks, perhaps a refusal), the user's own saving code, exit (did
+it work everywhere). Rank 0 writes the record and the events.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lastgood import checkpoints as files
+from lastgood.attendance import Attendance
+from lastgood.errors import ConfigError
+from lastgood.fingerprint import TensorDigests, digest_tensors
+from lastgood.judge import PROCEED
+from lastgood.replica import optimizer_state, weights
+from lastgood.session import relative
+
+if TYPE_CHECKING:
+    from lastgood.monitor import Monitor
+
+
+class Saver:
+    """The saves and the resume of one attempt. ``parent``: the newest checkpoint of the lineage, as plain data."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self.monitor = monitor
+        self.parent: dict[str, Any] | None = None
+        self.parent_known = True
+        self.parent_verified = True
+        self._saves = 0
+
+    # --- resume ------------------------------------------------------------------------------------------------------
+
+    def resume(self, path: Path | None, step: int | None) -> None:
+        """See :meth:`lastgood.Monitor.resume`."""
+        monitor = self.monitor
+        record = None if path is None else files.read_record(path)
+        if record is None:
+            self._resume_unknown(path, step)
+            return
+        assert path is not None
+        self._verify(path, record)
+        monitor.step = record["step"]
+        loaded = {key: record[key] for key in ("attempt", "step", "path")}  # what was saved, wherever it lies now
+        self.parent_known = record["run"] == monitor.config.run
+        self.parent = loaded if self.parent_known else None
+        monitor.start()
+        self._write("checkpoint.loaded", {**loaded, "fingerprint": record["fingerprint"]} | _checked("passed"))
+
+    def _resume_unknown(self, path: Path | None, step: int | None) -> None:
+        if step is None or step < 0:
+            what = "monitor.resume(None)" if path is None else f"{path} has no lastgood record beside it, so"
+            raise ConfigError(f"{what} needs the step the state was saved at: monitor.resume(..., step=n)")
+        self.parent_known = self.parent_verified = False
+        self.monitor.step = step
+        self.monitor.start()
+        name = "" if path is None else relative(path, self.monitor.session.run_dir)
+        self._write("checkpoint.loaded", {"attempt": 0, "step": step, "path": name} | _checked("not_run"))
+
+    def _verify(self, path: Path, record: Mapping[str, Any]) -> None:
+        """Compare what was loaded with the record on every rank; all raise when any differs."""
+        monitor = self.monitor
+        live = self._digests()
+        names = files.differences(record, live)
+        bad = monitor.world.agree(not names)
+        if not bad:
+            return
+        names, text = monitor.world.broadcast_json([names, live.hex()], source=bad[0])
+        where = f" on rank {', '.join(map(str, bad))}" if len(bad) < monitor.world.size else ""
+        files.refuse_mismatch(path, record, text, names, where)
+
+    def begin(self, facts: Mapping[str, Any]) -> None:
+        """Journal ``run.started`` (rank 0)."""
+        monitor = self.monitor
+        if monitor.world.rank != 0:
+            return
+        data = monitor.session.started_data(
+            cadence=monitor.inspector.cadence(),
+            not_run=monitor.inspector.why_not,
+            parent=self.parent,
+            parent_known=self.parent_known,
+            parent_verified=self.parent_verified,
+            from_step=monitor.step,
+            **facts,
+        )
+        monitor.publisher.write("run.started", data, monitor.step)
+
+    # --- save --------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def save(self, path: Path) -> Iterator[None]:
+        """See :meth:`lastgood.Monitor.checkpoint`."""
+        monitor, blocked = self.monitor, files.Stopwatch()
+        name = relative(path, monitor.session.run_dir)
+        self._saves += 1
+        with self._attendance(name):
+            checked = monitor._guarded(self._examine, None)
+        decision, results, digests = checked if checked is not None else (PROCEED, {}, None)
+        data = {"attempt": monitor.session.attempt, "step": monitor.step, "path": name, "checks": results}
+        if decision.action == "stop":
+            self._write("checkpoint.failed", {**data, "reason": "integrity"})
+            monitor.stop(decision)
+        self._write("checkpoint.started", data)
+        saving = files.Stopwatch()
+        try:
+            yield
+        except Exception as error:
+            self._finish(False)
+            self._write("checkpoint.failed", {**data, "reason": f"{type(error).__name__}: {error}"})
+            raise
+        data["seconds"] = saving.seconds()
+        if bad := self._finish(True):
+            self._write("checkpoint.failed", {**data, "reason": f"rank {', '.join(map(str, bad))} failed"})
+            return
+        monitor._guarded(lambda: self._record(path, data, digests, blocked), None)
+
+    def _attendance(self, name: str) -> Attendance:
+        world = self.monitor.world
+        meeting = f"{self.monitor.session.attempt}/save/{self._saves}"
+        return Attendance(
+            world.rank,
+            world.size,
+            meeting,
+            self.monitor.config.save_timeout_seconds,
+            lambda missing: self.monitor.publisher.write(
+                "checkpoint.started",
+                {
+                    "attempt": self.monitor.session.attempt,
+                    "step": self.monitor.step,
+                    "path": name,
+                    "reason": f"waits for rank {', '.join(map(str, missing))}",
+                    "missing_ranks": missing,
+                },
+                self.monitor.step,
+            ),
+        )
+
+    def _examine(self) -> Any:
+        monitor = self.monitor
+        return monitor.inspector.examine("save", monitor.step, probe=monitor.config.save_probe)
+
+    def _finish(self, ok: bool) -> list[int]:
+        """Tell each other whether the saving code worked; return the ranks where it did not. Collective."""
+        try:
+            return self.monitor.world.agree(ok)
+        except Exception as error:  # a rank died while saving: its connection is gone
+            self.monitor._failed(error)
+            return [self.monitor.world.rank]
+
+    def _record(
+        self, path: Path, data: dict[str, Any], digests: TensorDigests | None, blocked: files.Stopwatch
+    ) -> None:
+        monitor = self.monitor
+        own = {"attempt": data["attempt"], "step": data["step"], "path": data["path"]}
+        parent = self.parent if self.parent is not None or not self.parent_known or data["step"] else own
+        self.parent, self.parent_known = own, True
+        if monitor.world.rank != 0:
+            return
+        if not path.exists():
+            self._write("checkpoint.failed", {**data, "reason": "nothing was written"})
+            warnings.warn(f"lastgood: {path} was not written: save inside the context", RuntimeWarning, stacklevel=2)
+            return
+        facts = own | {"run": monitor.config.run, "world_size": monitor.world.size, "parent": parent}
+        if digests is not None:
+            parameters = sum(1 for _ in weights(monitor.module))
+            record = files.make_record(facts, digests, files.named_buffers(monitor.module), parameters)
+            files.write_record(path, record)
+            data["fingerprint"] = record["fingerprint"]
+        data |= {"parent": parent, "bytes": files.size_of(path), "blocked_seconds": blocked.seconds()}
+        self._write("checkpoint.saved", data)
+
+    def _digests(self) -> TensorDigests:
+        monitor = self.monitor
+        state = [*weights(monitor.module), *optimizer_state(monitor.module, monitor.optimizers)]
+        return digest_tensors(state, lanes=2)
+
+    def _write(self, type: str, data: Mapping[str, Any]) -> None:
+        if self.monitor.world.rank == 0:
+            self.monitor.publisher.write(type, data, self.monitor.step)
+
+
+def _checked(result: str) -> dict[str, Any]:
+    return {"checks": {"fingerprint": result}}

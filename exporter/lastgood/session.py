@@ -1,0 +1,151 @@
+"""Set a watched job up: who is where, which attempt this is, the journal, the metrics endpoint, the targets.
+
+Everything here may fail (no permission, a full disk, no free port) and training goes on: one warning, one counter.
+Only a wrong setting raises, before the first step.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from prometheus_client import CollectorRegistry
+
+from lastgood._version import __version__
+from lastgood.comm import World
+from lastgood.config import Config
+from lastgood.delivery import Delivery, NoDelivery
+from lastgood.endpoint import Endpoint
+from lastgood.journal import claim_attempt
+from lastgood.places import environment_key, here, node_name
+from lastgood.publisher import Publisher
+from lastgood.rank_metrics import RankMetrics
+from lastgood.state import Place
+from lastgood.targets import write_targets
+from lastgood.topology_files import topology_name, write_topology
+
+
+class Session:
+    """One rank's place in one attempt of a run.
+
+    ``places``, ``nodes`` and ``environments`` are by rank and equal everywhere.
+    """
+
+    def __init__(
+        self, config: Config, world: World, device: torch.device, registry: CollectorRegistry | None = None
+    ) -> None:
+        self.config, self.world, self.device = config, world, device
+        self.run_dir = Path(config.run_dir).absolute()
+        self.registry = registry if registry is not None else CollectorRegistry()
+        mine = here(world.rank, node_name(config.node), device)
+        rows = world.gather_json([mine.node, mine.gpu_uuid, mine.slot, environment_key(device)])
+        self.places = tuple(Place(rank, row[0], row[1], row[2]) for rank, row in enumerate(rows))
+        self.place = self.places[world.rank]
+        self.nodes = [place.node for place in self.places]
+        self.environments = [row[3] for row in rows]
+        self.attempt, self.journaling = self._claim()
+        self.metrics = RankMetrics(
+            self.registry,
+            run=config.run,
+            rank=world.rank,
+            node=self.place.node,
+            local_rank=self.place.slot,
+            gpu_uuid=self.place.gpu_uuid,
+            attempt=self.attempt,
+            version=__version__,
+        )
+        self.publisher = Publisher(
+            self.run_dir,
+            config.run,
+            self.attempt,
+            self.place,
+            journaling=self.journaling,
+            delivery=self._delivery(),
+            on_error=self.metrics.error,
+        )
+        self.topology = topology_name(self.attempt)
+        self.endpoint = self._serve()
+        if world.rank == 0:
+            self.publisher.remember(self.places)
+
+    def started_data(self, **facts: Any) -> dict[str, Any]:
+        """Return ``RunStartedData``; the caller adds what only it knows."""
+        environment: dict[str, list[int]] = {}
+        for rank, key in enumerate(self.environments):
+            environment.setdefault(key, []).append(rank)
+        return {
+            "world_size": self.world.size,
+            "topology": self.topology,
+            "config": self.config.journaled(),
+            "environment": environment,
+            "versions": {
+                "lastgood": __version__,
+                "torch": str(torch.__version__),
+                "python": platform.python_version(),
+            },
+            "seed": torch.initial_seed(),
+            **facts,
+        }
+
+    def close(self) -> None:
+        """Stop serving and close the journal. May be called twice."""
+        self.endpoint.close()
+        self.publisher.close()
+
+    def _claim(self) -> tuple[int, bool]:
+        """Rank 0 claims the attempt; all ranks hear its number, and whether there is a journal."""
+        number, problem = 1, ""
+        if self.world.rank == 0:
+            try:
+                self.run_dir.mkdir(parents=True, exist_ok=True)
+                number = claim_attempt(self.run_dir)
+                write_topology(self.run_dir, number, self.places)
+            except Exception as error:
+                problem = f"{error}"
+        number, problem = self.world.broadcast_json([number, problem])
+        if problem and self.world.rank == 0:
+            _warn(f"cannot keep a journal in {self.run_dir}: {problem}. Training goes on without one.")
+        return number, not problem
+
+    def _delivery(self) -> Delivery | NoDelivery:
+        if not self.config.console_url:
+            return NoDelivery()
+        return Delivery(
+            self.config.console_url,
+            self.config.token or None,
+            on_error=lambda error: self.metrics.error("delivery"),
+        )
+
+    def _serve(self) -> Endpoint:
+        config = self.config
+        endpoint = Endpoint(
+            self.registry,
+            address=config.metrics_address,
+            base_port=config.metrics_port,
+            on_error=self.metrics.error,
+        )
+        address = config.metrics_address
+        host = address if address not in ("", "0.0.0.0", "::") else socket.gethostname()
+        rows = self.world.gather_json([host, endpoint.port])
+        if self.world.rank == 0 and self.journaling:
+            try:
+                write_targets(self.run_dir, [(row[0], row[1]) for row in rows])
+            except OSError as error:
+                self.metrics.error("delivery")
+                _warn(f"cannot write {self.run_dir / 'targets.json'}: {error}. Prometheus will not find the ranks.")
+        return endpoint
+
+
+def relative(path: str | os.PathLike[str], run_dir: Path) -> str:
+    """Return a checkpoint's path as the journal has it: relative when it lies in the run directory."""
+    full = Path(os.path.abspath(path))
+    return str(full.relative_to(run_dir)) if full.is_relative_to(run_dir) else str(full)
+
+
+def _warn(text: str) -> None:
+    warnings.warn(f"lastgood {text}", RuntimeWarning, stacklevel=2)
