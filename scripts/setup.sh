@@ -26,11 +26,15 @@ as_root() {
 
 # apt_install PACKAGE...: install Debian packages, or say which ones a person must install.
 apt_install() {
+    local log
+    command -v apt-get >/dev/null || die "needs $*, and this machine has no apt-get: install them, then try again"
+    as_root true || die "needs Debian packages and is not root. Run: sudo apt-get install $*"
+    log=$(mktemp)
     say "installing $*"
-    command -v apt-get >/dev/null || die "needs the packages $*; this machine has no apt-get: install them, then try again"
-    local install=(env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@")
-    { as_root apt-get update -q && as_root "${install[@]}"; } >"${TMPDIR:-/tmp}/lastgood-apt.log" 2>&1 ||
-        die "could not install $* (log: ${TMPDIR:-/tmp}/lastgood-apt.log). As root: apt-get install $*"
+    as_root apt-get update -q >"$log" 2>&1 || true # a broken third-party list need not stop us
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" >>"$log" 2>&1 ||
+        die "could not install $*; the log is $log. Run: sudo apt-get install $*"
+    rm -f "$log"
 }
 
 # find_python: print the first interpreter that is new enough.
@@ -65,24 +69,25 @@ setup_python() {
 }
 
 has() { command -v "$1" >/dev/null; }
+has_chromium() { has chromium || has chromium-browser || has google-chrome; }
+is_ubuntu() { grep -q '^ID=ubuntu' /etc/os-release 2>/dev/null; }
 
 setup_programs() {
     local missing=()
     has prometheus || missing+=(prometheus)
     has prometheus-alertmanager || has alertmanager || missing+=(prometheus-alertmanager)
+    has_chromium || is_ubuntu || missing+=(chromium)
     [ ${#missing[@]} = 0 ] || apt_install "${missing[@]}"
-    has chromium || has chromium-browser || has google-chrome || setup_browser
+    has_chromium || setup_playwright_browser
 }
 
-# Ubuntu ships Chromium as a snap only, which a container cannot run: there Playwright brings its own.
-setup_browser() {
-    if apt-cache show chromium >/dev/null 2>&1 || { as_root apt-get update -q && apt-cache show chromium; } >/dev/null 2>&1; then
-        apt_install chromium
-    else
-        as_root "$PWD/$VENV/bin/playwright" install-deps chromium >/dev/null ||
-            die "needs Chromium: install it, or as root: $VENV/bin/playwright install-deps chromium"
-        "$VENV/bin/playwright" install chromium
-    fi
+# Ubuntu has Chromium as a snap only, which a container cannot run: there Playwright brings its own.
+setup_playwright_browser() {
+    ls "$HOME"/.cache/ms-playwright/chromium-* >/dev/null 2>&1 && return
+    say "installing Playwright's Chromium"
+    as_root "$PWD/$VENV/bin/playwright" install-deps chromium >/dev/null ||
+        die "needs the libraries of Chromium. Run: sudo $VENV/bin/playwright install-deps chromium"
+    "$VENV/bin/playwright" install chromium
 }
 
 case "${1:-}" in

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import dataclass
+from typing import NoReturn
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -42,19 +43,28 @@ def registry() -> CollectorRegistry:
     return CollectorRegistry(auto_describe=False)
 
 
-def _program(*names: str) -> str:
-    for name in names:
-        found = shutil.which(name)
-        if found:
-            return found
-    pytest.fail(f"{names[0]} is missing, and a test that needs it must not be skipped: run `make setup`")
+def _program(*names: str) -> str | None:
+    return next((found for name in names if (found := shutil.which(name))), None)
+
+
+def _missing(what: str) -> NoReturn:
+    pytest.fail(f"{what} is missing, and a test that needs it must not be skipped: run `make programs`")
 
 
 @pytest.fixture(scope="session")
 def prometheus_program() -> str:
-    return _program("prometheus")
+    return _program("prometheus") or _missing("prometheus")
 
 
 @pytest.fixture(scope="session")
 def chromium_program() -> str:
-    return _program("chromium", "chromium-browser", "google-chrome")
+    """Return Debian's Chromium, else the one that Playwright has installed."""
+    return _program("chromium", "chromium-browser", "google-chrome") or _playwright_chromium() or _missing("chromium")
+
+
+def _playwright_chromium() -> str | None:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        path = playwright.chromium.executable_path
+    return path if os.path.exists(path) else None
