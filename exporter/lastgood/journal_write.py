@@ -170,7 +170,8 @@ class JournalWriter:
     def _event(self, type: str, data: dict[str, Any], step: int | None, name: str, source: str | None) -> Event:
         source = source or source_of(self.run, self.attempt, self.rank)
         at = utc(self._clock())
-        return Event(name, source, type, at, self.run, self.attempt, data, rank=self.rank, node=self.node, step=step)
+        node = self.node or None
+        return Event(name, source, type, at, self.run, self.attempt, data, rank=self.rank, node=node, step=step)
 
     def _create(self) -> None:
         """Take the first free name: another file of that name means another writer, whose ids must not return."""

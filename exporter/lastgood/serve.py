@@ -46,8 +46,9 @@ def main(argv: list[str]) -> int:
         server = make_server(options.host, options.port, ledger, intake)
     except OSError as problem:
         return _cannot(f"cannot listen on {options.host}:{options.port} ({problem.strerror}): choose another --port")
+    stop = stop_on_signals()
     _announce(server, paths, options.host, token)
-    serve_until_stopped(server, ledger)
+    serve_until_stopped(server, ledger, stop)
     return 0
 
 
@@ -65,11 +66,16 @@ def make_server(host: str, port: int, ledger: Ledger, intake: EventIntake) -> Th
     return server_class((host, port), _handler(registry, ledger, intake))
 
 
-def serve_until_stopped(server: ThreadingHTTPServer, ledger: Ledger, stop: Flag | None = None) -> None:
-    """Serve, and refresh the ledger every second, until ``stop`` is set, SIGTERM or Ctrl-C arrives."""
-    stop = stop or Flag()
+def stop_on_signals() -> Flag:
+    """Return a flag that SIGTERM and Ctrl-C set."""
+    stop = Flag()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+def serve_until_stopped(server: ThreadingHTTPServer, ledger: Ledger, stop: Flag) -> None:
+    """Serve, and refresh the ledger every second, until ``stop`` is set."""
     refreshing = Thread(target=keep_fresh, args=(ledger, stop), name="lastgood-refresh", daemon=True)
     serving = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="lastgood-http", daemon=True)
     refreshing.start()
