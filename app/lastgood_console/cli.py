@@ -15,7 +15,6 @@ from typing import Final
 
 from lastgood import __version__
 from lastgood.errors import LastgoodError
-from lastgood_console.run_selection import SelectionError
 
 FINE: Final = 0
 NO: Final = 1
@@ -47,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except ModuleNotFoundError as missing:
         return _missing(name, missing)
-    except (SelectionError, LastgoodError) as problem:
+    except LastgoodError as problem:
         return cannot(name, str(problem))
     except BrokenPipeError:
         return _closed_pipe()

@@ -1,6 +1,7 @@
 """Find the runs and the incident that a command line means, and print plain text about them.
 
-RUN is a run directory (it has ``journal/``), a folder of them, or the name of a run in ``$LASTGOOD_RUNS`` or ``./runs``.
+RUN is a run directory (it has ``journal/``), a folder of them, or the name of a run in ``$LASTGOOD_RUNS`` or in
+``./runs``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from lastgood.errors import LastgoodError
 from lastgood.ledger import Ledger, default_state_dir
 from lastgood.state import Incident, RunState, Unreadable
 
@@ -19,7 +21,7 @@ RUN_HELP: Final = "a run directory, a folder of them, or a run's name; default: 
 _SHOWN: Final = 5
 
 
-class SelectionError(Exception):
+class SelectionError(LastgoodError):
     """The run or incident that was asked for is not there: says the value, the rule and the way out."""
 
 

@@ -1,4 +1,4 @@
-"""Compare the bytes of a checkpoint with the fingerprint record beside it: ``python -m lastgood.checkpoint_verify PATH``.
+"""Compare a checkpoint's bytes with the record beside it: ``python -m lastgood.checkpoint_verify PATH``.
 
 The record was computed from the live tensors at the save, so a match proves that what is on disk now is what training
 held then. A checkpoint comes from outside: it is loaded with ``weights_only=True``, which runs nothing that it holds.
@@ -221,7 +221,8 @@ def report(path: Path, record: Mapping[str, Any], outcome: Comparison) -> Iterat
     if outcome.exit_code == 0:
         yield f"✓ {path}: all {total} tensors have the bytes that were {saved}."
     else:
-        yield f"✗ {path}: {outcome.matching} of {total} tensors have the bytes that were {saved}. Do not resume from it."
+        same = f"{outcome.matching} of {total} tensors have the bytes that were {saved}"
+        yield f"✗ {path}: {same}. Do not resume from it."
     for difference in outcome.differing[:_SHOWN]:
         yield f"  {difference.name} differs"
         yield f"    stored {hex_text(''.join(difference.stored))}"
