@@ -1,11 +1,35 @@
-"""Fold the events of a run into its state. Pure: no torch, no files, no clock."""
+"""Fold the events of a run into its state. Pure: no torch, no files, no clock.
+
+The fold has one direction: events -> attempts, rounds, findings -> windows -> incidents -> trust -> last good -> how
+the incidents went on. Everything is built from sets and sorted sequences, so the order in which journals become
+visible, and how often a line is read, change nothing. No step of it is quadratic in rounds, saves or ranks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from lastgood import incidents, lineage, records, recovery, reruns, sentences, trust, windows
+from lastgood.checkup import check_statuses
 from lastgood.events import Event
-from lastgood.state import Place, RunState, Unreadable
+from lastgood.incidents import Draft
+from lastgood.records import Journal
+from lastgood.state import (
+    Attempt,
+    Checkpoint,
+    CheckRound,
+    FailedSave,
+    Finding,
+    Incident,
+    LastGood,
+    Place,
+    RunState,
+    Unreadable,
+    Verdict,
+)
+from lastgood.trust import Facts, Key
+from lastgood.windows import Rounds
 
 
 def derive(
@@ -21,4 +45,233 @@ def derive(
     ``topologies``: attempt -> places. ``present``: checkpoint path -> "ok", "missing" or "unreadable" as found on
     disk (None: not looked at, taken as present).
     """
-    raise NotImplementedError
+    journal = records.read(run, events)
+    history = _history(journal, topologies or {})
+    drafts = _drafts(run, history)
+    checkpoints = trust.assess(history.checkpoints, _facts(history, drafts, present or {}))
+    return RunState(
+        run=run,
+        attempts=tuple(history.attempts.values()),
+        rounds=history.rounds,
+        checks=check_statuses(journal, history.attempts, history.rounds_by, history.findings, history.checkpoints),
+        findings=tuple(sorted((f for d in drafts for f in d.findings), key=records.finding_order)),
+        verdicts=history.verdicts,
+        incidents=_incidents(run, history, drafts, checkpoints),
+        checkpoints=checkpoints,
+        failed_saves=history.failed_saves,
+        injections=tuple(journal.all("injection")),
+        restarts=tuple(journal.all("restart")),
+        annotations=tuple(journal.all("alert", "note", "action", "device.excursion")),
+        last_good=trust.last_good(checkpoints, history.attempts),
+        first_event_at=journal.first_at,
+        last_event_at=journal.last_at,
+        event_count=journal.count,
+        events_digest=journal.digest,
+        unreadable=tuple(sorted(set(unreadable), key=lambda u: (u.file, u.line, u.reason))),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What the journal says, before anything is concluded from it but the windows."""
+
+    journal: Journal
+    attempts: dict[int, Attempt]
+    rounds: tuple[CheckRound, ...]
+    rounds_by: Rounds
+    findings: tuple[Finding, ...]
+    verdicts: tuple[Verdict, ...]
+    checkpoints: tuple[Checkpoint, ...]
+    failed_saves: tuple[FailedSave, ...]
+    accepted: Mapping[Key, str]
+    accepted_attempts: frozenset[int]
+
+
+def _history(journal: Journal, topologies: Mapping[int, tuple[Place, ...]]) -> History:
+    attempts = records.attempts(journal, topologies)
+    rounds = records.rounds(journal)
+    by = Rounds.index(rounds)
+    checkpoints = records.checkpoints(journal, attempts)
+    words = records.accepted(journal)
+    return History(
+        journal=journal,
+        attempts=attempts,
+        rounds=rounds,
+        rounds_by=by,
+        findings=tuple(replace(f, window=windows.window_of(f, attempts, by)) for f in records.findings(journal)),
+        verdicts=records.verdicts(journal),
+        checkpoints=checkpoints,
+        failed_saves=records.failed_saves(journal),
+        accepted={k: words[k[1:]] for k in map(_key, checkpoints) if k[1:] in words},
+        accepted_attempts=frozenset(n for n, a in attempts.items() if _vouched(a, words)),
+    )
+
+
+def _key(checkpoint: Checkpoint) -> Key:
+    return (checkpoint.attempt, checkpoint.step, checkpoint.path)
+
+
+def _vouched(attempt: Attempt, words: Mapping[tuple[int, str], str]) -> bool:
+    """Tell whether a person accepted what an attempt was resumed from. Without a path, the step has to do."""
+    if attempt.parent is not None:
+        return (attempt.parent.step, attempt.parent.path) in words
+    return not attempt.parent_known and any(step == attempt.from_step for step, _ in words)
+
+
+# --- incidents and what they cover -----------------------------------------------------------------------------------
+
+
+def _drafts(run: str, history: History) -> list[Draft]:
+    """Return the incidents, oldest first, with the notes and actions about them.
+
+    Findings are grouped by the windows they were found with: a re-run that narrows one must not take an incident apart.
+    """
+    verdicts = incidents.Verdicts(history.verdicts)
+    saves = reruns.twins(history.checkpoints)
+    about: dict[str, list[Event]] = {}
+    for event in history.journal.all("note", "action"):
+        about.setdefault(str(event.data.get("incident", "")), []).append(event)
+    drafts = []
+    for found in incidents.group(history.findings, history.attempts):
+        narrowed = tuple(reruns.narrowed(finding, history.attempts, saves) for finding in found)
+        d = incidents.draft(run, narrowed, verdicts)
+        events = [e for name in (d.id, *d.aliases) for e in about.get(name, ())]
+        drafts.append(replace(d, actions=tuple(sorted(events, key=lambda e: (e.time, e.source, e.id)))))
+    return drafts
+
+
+def _covered_by(history: History, drafts: Iterable[Draft]) -> dict[Key, tuple[str, ...]]:
+    """Return which checkpoints the open windows cover: :func:`trust.covered` of all of them, in one pass a window."""
+    attempts = history.attempts
+    roots = {n: lineage.unknown_root(attempts, n, history.accepted_attempts) for n in attempts}
+    found: dict[Key, list[str]] = {}
+    for d in drafts:
+        starts = {(w.start_attempt, w.start) for w in d.windows} if recovery.closing(d)[1] is None else set()
+        covered = {
+            _key(c)
+            for attempt, start in starts
+            for ends in [lineage.reaches(attempts, attempt)]
+            for c in history.checkpoints
+            if _reaches_past(c, attempt, start, ends, roots)
+        }
+        for key in covered:
+            found.setdefault(key, []).append(d.id)
+    return {key: tuple(ids) for key, ids in found.items()}
+
+
+def _reaches_past(
+    c: Checkpoint, attempt: int, start: int, ends: Mapping[int, int], roots: Mapping[int, int | None]
+) -> bool:
+    last = c.step if c.attempt == attempt else ends.get(c.attempt)
+    if last is not None:
+        return last > start
+    root = roots[c.attempt]
+    return root is not None and attempt < root
+
+
+def _facts(history: History, drafts: Sequence[Draft], present: Mapping[str, str]) -> Facts:
+    accused = incidents.accusations(drafts)
+    return Facts(
+        attempts=history.attempts,
+        rounds=history.rounds_by,
+        covered_by=_covered_by(history, drafts),
+        windows={d.id: d.window for d in drafts if d.window is not None},
+        accepted=history.accepted,
+        accepted_attempts=history.accepted_attempts,
+        damaged=records.damaged(history.journal, history.checkpoints),
+        accused_again=frozenset(device for device, times in accused.items() if len(times) > 1),
+        present=present,
+    )
+
+
+# --- how the incidents went on ---------------------------------------------------------------------------------------
+
+
+def _incidents(
+    run: str, history: History, drafts: Sequence[Draft], checkpoints: Sequence[Checkpoint]
+) -> tuple[Incident, ...]:
+    """Return the finished incidents, newest first."""
+    proof = recovery.Proof(history.attempts, history.rounds_by, _saves(history))
+    accused = incidents.accusations(drafts)
+    covered: dict[str, list[Key]] = {}
+    saved_at = {_key(c): c.saved_at for c in checkpoints}
+    for c in checkpoints:
+        for name in c.covered_by:
+            covered.setdefault(name, []).append(_key(c))
+    finished = []
+    for d in drafts:
+        resume = _resume(history, d, drafts, frozenset(covered.get(d.id, ())))
+        recovered = recovery.recovery(d, resume, proof)
+        closed_at, closed_by = recovery.closing(d)
+        key = (resume.attempt, resume.step, resume.path) if resume is not None else (-1, -1, "")
+        cost = recovery.cost_of(
+            d, resume, recovered, proof, resume_saved_at=saved_at.get(key), now=history.journal.last_at
+        )
+        finished.append(
+            Incident(
+                id=d.id,
+                aliases=d.aliases,
+                run=run,
+                state=recovery.state_of(d, recovered, resume, proof),
+                status=d.status,
+                scope=d.scope,
+                suspects=d.suspects,
+                nature=d.nature,
+                confidence=d.confidence,
+                check=d.findings[0].check,
+                attempt=d.findings[0].attempt,
+                step=d.findings[0].step,
+                findings=d.findings,
+                verdicts=d.verdicts,
+                window=d.window,
+                reasons_for=sentences.in_favour(d, accused),
+                reasons_against=sentences.against(d),
+                unknown=sentences.unknown(d, history.attempts),
+                resume=resume,
+                covered=tuple(covered.get(d.id, ())),
+                opened_at=min(f.at for f in d.findings),
+                recovered_at=recovered[1] if recovered else None,
+                recovered_by=recovered[0] if recovered else None,
+                closed_at=closed_at,
+                closed_by=closed_by,
+                cost=cost,
+                actions=d.actions,
+            )
+        )
+    return tuple(reversed(finished))
+
+
+def _saves(history: History) -> dict[int, list[Checkpoint | FailedSave]]:
+    saves: dict[int, list[Checkpoint | FailedSave]] = {}
+    every: list[Checkpoint | FailedSave] = [*history.checkpoints, *history.failed_saves]
+    for save in every:
+        saves.setdefault(save.attempt, []).append(save)
+    return saves
+
+
+def _resume(history: History, d: Draft, drafts: Sequence[Draft], covered: frozenset[Key]) -> LastGood | None:
+    """Return the checkpoint to resume from as it was frozen at the verdict; None when nobody has to resume.
+
+    A later finding can cover what was frozen, and a rank can die before it rules: then it is what was known at the
+    newest verdict or finding of the incident.
+    """
+    frozen = next((v.resume for v in reversed((*d.verdicts, *d.deciding)) if v.resume is not None), None)
+    if d.status == "cleared" or not (d.windows or d.stopped):
+        return frozen
+    if frozen is not None and (frozen.attempt, frozen.step, frozen.path) not in covered:
+        return frozen
+    known_at = max((*(v.at for v in d.deciding), *(f.at for f in d.standing)))
+    past = _until(history, known_at, max(f.attempt for f in d.standing))
+    return trust.last_good(trust.assess(past.checkpoints, _facts(past, drafts, {})), past.attempts)
+
+
+def _until(history: History, time: str, attempt: int) -> History:
+    """Return what was known at a time, of the attempts up to one."""
+    rounds = tuple(r for r in history.rounds if r.at <= time and r.attempt <= attempt)
+    return replace(
+        history,
+        attempts={n: a for n, a in history.attempts.items() if n <= attempt},
+        rounds=rounds,
+        rounds_by=Rounds.index(rounds),
+        checkpoints=tuple(c for c in history.checkpoints if c.saved_at <= time and c.attempt <= attempt),
+    )

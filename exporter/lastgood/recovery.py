@@ -1,0 +1,187 @@
+"""Follow an incident to its end: closed, recovered, reopened, and what it cost. Pure: no torch, no files, no clock.
+
+*Closed*: cleared, or by a person. *Recovered*: a later attempt resumed at or before the resume step that was frozen at
+the verdict, from a state that no window covers, and every device in it passed the checks that failed; contained and
+not stopped: the same attempt passed them afterwards. *Reopened*: there is evidence after that. Else *open*.
+
+Only facts of the journal count, never progress: a check that runs at every step is passed by a save that says so, by
+a check event, or by an attempt that ran to its end.
+
+**Cost.** Steps: the step of the last finding minus the resume step. Seconds: from the save of the resume checkpoint
+(without one, from the start of the first attempt with a finding) until the attempt that recovered began, or until a
+person closed the incident, or until the last event. Device hours: these seconds times the devices of the attempt with
+the last finding. A step that was skipped, and that is all that happened, costs that step and no time worth counting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from lastgood.events import CheckName, Event
+from lastgood.incidents import Draft
+from lastgood.lineage import reach, unknown_root
+from lastgood.records import person
+from lastgood.state import (
+    Attempt,
+    Checkpoint,
+    Cost,
+    FailedSave,
+    Finding,
+    IncidentState,
+    LastGood,
+    Point,
+)
+from lastgood.trust import covered
+from lastgood.windows import Rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What the journal says about later passes."""
+
+    attempts: Mapping[int, Attempt]
+    rounds: Rounds
+    saves: Mapping[int, Sequence[Checkpoint | FailedSave]]
+
+
+def closing(d: Draft) -> tuple[str | None, str | None]:
+    """Return when and by whom an incident was closed: "cleared", a person's name, or None while it stands."""
+    if d.status == "cleared":
+        return max((v.at for v in d.deciding), default=None), "cleared"
+    closes = _closes(d)
+    if not closes or _last_evidence(d) > closes[-1].time:
+        return None, None
+    return closes[-1].time, person(closes[-1])
+
+
+def _closes(d: Draft) -> list[Event]:
+    return [e for e in d.actions if e.type == "action" and e.data.get("action") == "close"]
+
+
+def _last_evidence(d: Draft) -> str:
+    verdicts = (v.at for v in d.verdicts if v.status != "cleared")
+    return max((*(f.at for f in d.standing), *verdicts), default="")
+
+
+def recovery(d: Draft, resume: LastGood | None, proof: Proof) -> tuple[int, str] | None:
+    """Return the attempt that recovered from an incident, and when it was proven; None while none has.
+
+    ``resume`` is the checkpoint frozen at the verdict.
+    """
+    findings = d.standing or d.findings
+    last = max(f.attempt for f in findings)
+    contained = all(f.window is not None and f.window.contained for f in findings)
+    if contained and not d.stopped:
+        step = max(f.step for f in findings if f.attempt == last)
+        at = _passed_all(last, step, findings, proof)
+        if at is not None:
+            return last, at
+    for number in sorted(proof.attempts):
+        if number > last and _resumed_before(number, d, resume, proof.attempts):
+            at = _passed_all(number, proof.attempts[number].from_step, findings, proof)
+            if at is not None:
+                return number, at
+    return None
+
+
+def _resumed_before(number: int, d: Draft, resume: LastGood | None, attempts: Mapping[int, Attempt]) -> bool:
+    """Tell whether an attempt began with a state that no window covers and that is not after the resume step."""
+    start = Point(number, attempts[number].from_step)
+    if unknown_root(attempts, number) is not None or any(covered(attempts, w, start) for w in d.windows):
+        return False
+    if resume is None or not resume.exists:
+        return True
+    last = reach(attempts, start, resume.attempt)
+    return last is None or last <= resume.step
+
+
+def _passed_all(number: int, step: int, findings: Iterable[Finding], proof: Proof) -> str | None:
+    """Return when every rank of an attempt had passed, after ``step``, all the checks that failed."""
+    times = [_passed_since(check, number, step, proof) for check in {f.check for f in findings}]
+    known = [time for time in times if time is not None]
+    return max(known) if len(known) == len(times) else None
+
+
+def _passed_since(check: CheckName, number: int, step: int, proof: Proof) -> str | None:
+    """Return when every rank had passed one check on a state after ``step``."""
+    times = [*_by_rounds(check, number, step, proof)]
+    if check in ("finite", "conservation"):
+        times += _by_saves(check, number, step, proof)
+    return min(times, default=None)
+
+
+def _by_rounds(check: CheckName, number: int, step: int, proof: Proof) -> Iterator[str]:
+    """Yield the time of the round after which no rank is left that has not passed."""
+    left: set[int] | None = None
+    for found in sorted(proof.rounds.of.get((check, number), ()), key=lambda r: r.at):
+        if found.step <= step or found.result == "not_run":
+            continue
+        odd = {rank for rank, (result, _) in found.exceptions.items() if result != "passed"}
+        left = odd if left is None else left & odd
+        if not left:
+            yield found.at
+            return
+
+
+def _by_saves(check: CheckName, number: int, step: int, proof: Proof) -> Iterator[str]:
+    """Yield the times at which a check of every step is journaled as passed."""
+    for save in proof.saves.get(number, ()):
+        if save.step > step and save.checks.get(check) == "passed":
+            yield save.saved_at if isinstance(save, Checkpoint) else save.at
+    attempt = proof.attempts[number]
+    running = check not in attempt.not_run and attempt.cadence.get(check, 1) is not None
+    if running and attempt.end_reason == "completed" and attempt.ended_at and attempt.last_step > step:
+        yield attempt.ended_at
+
+
+# --- state and cost --------------------------------------------------------------------------------------------------
+
+
+def state_of(d: Draft, recovered: tuple[int, str] | None, resume: LastGood | None, proof: Proof) -> IncidentState:
+    """Return where an incident stands."""
+    if closing(d)[1] is not None:
+        return "closed"
+    if recovered is not None:
+        return "recovered"
+    return "reopened" if _was_over(d, resume, proof) else "open"
+
+
+def _was_over(d: Draft, resume: LastGood | None, proof: Proof) -> bool:
+    """Tell whether a person had closed the incident, or an attempt recovered from it, before the newest evidence."""
+    newest = _last_evidence(d)
+    if any(e.time < newest for e in _closes(d)):
+        return True
+    last = max(f.attempt for f in d.findings)
+    earlier = tuple(f for f in d.standing if f.attempt < last)
+    if not earlier:
+        return False
+    found = recovery(replace(d, findings=earlier, standing=earlier), resume, proof)
+    return found is not None and found[1] < newest
+
+
+def cost_of(
+    d: Draft,
+    resume: LastGood | None,
+    recovered: tuple[int, str] | None,
+    proof: Proof,
+    *,
+    resume_saved_at: str | None,
+    now: str,
+) -> Cost:
+    """Return what an incident has cost so far; ``now`` is the time of the run's last event."""
+    closed_at, closed_by = closing(d)
+    if closed_by == "cleared" or not (d.windows or d.stopped):
+        return Cost(len({(f.attempt, f.step) for f in d.findings}), 0.0, 0.0, False)
+    last = d.standing[-1]
+    start = resume_saved_at or proof.attempts[d.findings[0].attempt].started_at
+    end = proof.attempts[recovered[0]].started_at if recovered else closed_at or now
+    seconds = max(0.0, (_moment(end) - _moment(start)).total_seconds())
+    steps = last.step - (resume.step if resume is not None and resume.exists else 0)
+    devices = proof.attempts[last.attempt].world_size
+    return Cost(max(0, steps), seconds, seconds * devices / 3600, recovered is None and closed_at is None)
+
+
+def _moment(time: str) -> datetime:
+    return datetime.fromisoformat(time.replace("Z", "+00:00"))

@@ -1,0 +1,349 @@
+"""Decide how far each checkpoint can be trusted, and which one is the last good. Pure: no torch, no files, no clock.
+
+First match: missing or unreadable > tainted (its own bytes or save checks failed) > suspect (an open window covers it)
+> trusted > unverified. Trusted means: its parent is trusted, its save checks passed, and every device that ran since
+the parent passed a replay at or after it, in any attempt. That is audited on both sides, not proven: a transient fault
+between two audits leaves no evidence.
+
+Step 0 is its own parent: nothing was computed before it, so the replica check at its save is all there is to pass.
+What is *missing* on disk keeps its standing as a parent: rotating old files away must not distrust the new ones.
+
+**Newest** follows the newest attempt's lineage: its own saves, then those it descends from; other branches come after,
+newest attempt first. A save that a restart left behind was left behind for a reason, whatever its step says. Step 0
+is the last resort of both choices, so that a run whose replay is off does not start all over.
+
+Not covered: a fault inside the averaging that every rank agrees on while conservation is off.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+
+from lastgood.lineage import origin, reach, segments, unknown_root
+from lastgood.state import Attempt, Checkpoint, Device, LastGood, Parent, Point, Trust, Window
+from lastgood.windows import Rounds, passed
+
+Key = tuple[int, int, str]
+NAMED_CHECKS = ("finite", "conservation", "replica", "replay")
+"""Checks that trust rests on; one that did not run is named in the reason."""
+
+
+def covered(attempts: Mapping[int, Attempt], window: Window, point: Point, accepted: Set[int] = frozenset()) -> bool:
+    """Tell whether the corruption of ``window`` can be in the state at ``point``.
+
+    It is when the lineage of ``point`` contains a step after the window's start, or when its past is unknown and the
+    window began before that past was cut off. A contained window covers nothing.
+    """
+    if window.contained:
+        return False
+    last = reach(attempts, point, window.start_attempt)
+    if last is not None:
+        return last > window.start
+    root = unknown_root(attempts, point.attempt, accepted)
+    return root is not None and window.start_attempt < root
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """All that trust depends on beside the checkpoints themselves.
+
+    ``covered_by``: checkpoint -> ids of the incidents whose open windows cover it. ``accepted``: checkpoint -> the
+    person who vouched for it. ``accepted_attempts``: attempts whose unknown past a person vouched for. ``damaged``:
+    checkpoint -> why its bytes are not what was saved. ``accused_again``: devices accused more than once.
+    ``windows``: incident -> its
+    window. ``present``: path -> ok, missing or unreadable.
+    """
+
+    attempts: Mapping[int, Attempt]
+    rounds: Rounds
+    covered_by: Mapping[Key, tuple[str, ...]] = field(default_factory=dict)
+    windows: Mapping[str, Window] = field(default_factory=dict)
+    accepted: Mapping[Key, str] = field(default_factory=dict)
+    accepted_attempts: Set[int] = frozenset()
+    damaged: Mapping[Key, str] = field(default_factory=dict)
+    accused_again: Set[Device] = frozenset()
+    present: Mapping[str, str] = field(default_factory=dict)
+
+
+def assess(checkpoints: Sequence[Checkpoint], facts: Facts) -> tuple[Checkpoint, ...]:
+    """Return the checkpoints, sorted by (attempt, step, path), with trust, reason and the incidents that cover them."""
+    audits = Audits(facts.attempts, facts.rounds)
+    stained = _stained_attempts(facts)
+    standing: dict[Key, tuple[Trust, str]] = {}
+    for checkpoint in checkpoints:
+        standing[_key(checkpoint)] = _standing(checkpoint, facts, audits, standing, stained)
+    overwritten = _overwritten(checkpoints)
+    return tuple(_judge(c, facts, standing[_key(c)], overwritten.get(_key(c))) for c in checkpoints)
+
+
+def _key(checkpoint: Checkpoint) -> Key:
+    return (checkpoint.attempt, checkpoint.step, checkpoint.path)
+
+
+def _judge(checkpoint: Checkpoint, facts: Facts, standing: tuple[Trust, str], newer: Checkpoint | None) -> Checkpoint:
+    """Put what is on disk before the standing of the bytes that were saved."""
+    trust, reason = standing
+    on_disk = facts.present.get(checkpoint.path, "ok")
+    if newer is not None:
+        trust, reason = "missing", f"Overwritten by step {newer.step} of attempt {newer.attempt}."
+    elif on_disk == "missing":
+        trust, reason = "missing", "Journaled as saved; the path is gone."
+    elif on_disk == "unreadable":
+        trust, reason = "unreadable", "The path is there and cannot be read."
+    by = facts.covered_by.get(_key(checkpoint), ())
+    return replace(checkpoint, trust=trust, reason=reason, covered_by=by)
+
+
+def _overwritten(checkpoints: Sequence[Checkpoint]) -> dict[Key, Checkpoint]:
+    """Return which checkpoints lost their path to a later save."""
+    newest: dict[str, Checkpoint] = {}
+    lost: dict[Key, Checkpoint] = {}
+    for checkpoint in checkpoints:
+        older = newest.get(checkpoint.path)
+        if older is not None:
+            lost[_key(older)] = checkpoint
+        newest[checkpoint.path] = checkpoint
+    return {key: newest[by.path] for key, by in lost.items()}
+
+
+# --- one checkpoint --------------------------------------------------------------------------------------------------
+
+
+def _standing(
+    checkpoint: Checkpoint,
+    facts: Facts,
+    audits: Audits,
+    standing: Mapping[Key, tuple[Trust, str]],
+    stained: Mapping[int, int],
+) -> tuple[Trust, str]:
+    """Judge the bytes as they were saved; parents come before their children."""
+    key = _key(checkpoint)
+    failed = [name for name, result in sorted(checkpoint.checks.items()) if result == "failed"]
+    if key in facts.damaged:
+        return "tainted", facts.damaged[key]
+    if failed:
+        return "tainted", f"Its save check failed: {', '.join(failed)}."
+    if facts.covered_by.get(key):
+        return "suspect", _why_suspect(checkpoint, facts)
+    against = _why_unverified(checkpoint, facts, audits, standing, stained)
+    if against:
+        return "unverified", against + _vouched(facts.accepted.get(key))
+    return "trusted", _why_trusted(checkpoint, facts.attempts[checkpoint.attempt], audits)
+
+
+def _why_suspect(checkpoint: Checkpoint, facts: Facts) -> str:
+    by = facts.covered_by[_key(checkpoint)]
+    return " ".join(_inside(checkpoint, incident, facts.windows[incident]) for incident in by[:2])
+
+
+def _inside(checkpoint: Checkpoint, incident: str, window: Window) -> str:
+    named = f"window ({window.start}, {window.end}] of {incident}"
+    if checkpoint.attempt not in (window.start_attempt, window.end_attempt):
+        return f"It descends from {named} in attempt {window.end_attempt}."
+    if checkpoint.step <= window.end:
+        return f"Saved inside {named}."
+    return f"Saved after {named} began."
+
+
+def _vouched(person: str | None) -> str:
+    return f" Accepted by {person}." if person else ""
+
+
+def _why_unverified(
+    checkpoint: Checkpoint,
+    facts: Facts,
+    audits: Audits,
+    standing: Mapping[Key, tuple[Trust, str]],
+    stained: Mapping[int, int],
+) -> str:
+    """Say why a checkpoint that nothing speaks against is not trusted; empty when it is."""
+    if checkpoint.step > stained.get(checkpoint.attempt, checkpoint.step):
+        return "A device that ran since was accused twice in this run."
+    return _why_parent(checkpoint, facts, standing) or audits.why_not(checkpoint.point)
+
+
+def _why_parent(checkpoint: Checkpoint, facts: Facts, standing: Mapping[Key, tuple[Trust, str]]) -> str:
+    """Say what is wrong with the past of a checkpoint; empty when it is trusted or a person vouched for it."""
+    attempt, parent = facts.attempts[checkpoint.attempt], checkpoint.parent
+    own = parent is not None and parent.attempt == checkpoint.attempt
+    if not own and attempt.number in facts.accepted_attempts:
+        return ""
+    if parent is None or not checkpoint.parent_known:
+        return "It descends from a checkpoint that lastgood does not know."
+    if _key(checkpoint) == (parent.attempt, parent.step, parent.path):
+        return ""
+    return _why_not_parent(parent, facts, standing) or _why_load(attempt, parent, own)
+
+
+def _why_not_parent(parent: Parent, facts: Facts, standing: Mapping[Key, tuple[Trust, str]]) -> str:
+    key = (parent.attempt, parent.step, parent.path)
+    if key in facts.accepted:
+        return ""
+    trust = standing.get(key, ("not in the journal", ""))[0]
+    if trust == "trusted":
+        return ""
+    return f"It descends from step {parent.step} of attempt {parent.attempt}, which is {trust}."
+
+
+def _why_load(attempt: Attempt, parent: Parent, own: bool) -> str:
+    if own or attempt.parent_verified:
+        return ""
+    return f"The bytes loaded from step {parent.step} of attempt {parent.attempt} were not verified."
+
+
+def _why_trusted(checkpoint: Checkpoint, attempt: Attempt, audits: Audits) -> str:
+    """Say what was passed, and name a check that did not run."""
+    skipped = {name for name, result in checkpoint.checks.items() if result == "not_run"} | set(attempt.not_run)
+    names = [name for name in NAMED_CHECKS if name in skipped and name != "replay"]
+    said = [f"{name} did not run ({attempt.not_run.get(name) or 'not at this save'})" for name in names]
+    without = f" {_sentence(', '.join(said))}." if said else ""
+    return audits.why(checkpoint.point) + without
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _stained_attempts(facts: Facts) -> dict[int, int]:
+    """Return attempt -> step after which its checkpoints hold work of a device that was accused more than once."""
+    stained: dict[int, int] = {}
+    if not facts.accused_again:
+        return stained
+    for number, attempt in sorted(facts.attempts.items()):
+        back = origin(facts.attempts, number)
+        if back is not None and back.step > stained.get(back.attempt, back.step):
+            stained[number] = -1
+        elif not attempt.places or any(place.device in facts.accused_again for place in attempt.places):
+            stained[number] = attempt.from_step
+    return stained
+
+
+# --- replay passes of every device -----------------------------------------------------------------------------------
+
+
+class Audits:
+    """Answers whether every device of a checkpoint's segment passed a replay at or after it.
+
+    Never walks ranks where a round that everyone passed says the same: a fleet has 16,384 of them and a long run
+    26,000 rounds.
+    """
+
+    def __init__(self, attempts: Mapping[int, Attempt], rounds: Rounds) -> None:
+        self._attempts = attempts
+        self._rounds = rounds
+        self._full = {number: self._full_steps(number) for number in attempts}
+        self._cache: dict[int, tuple[Sequence[object], frozenset[tuple[str, str]]]] = {}
+        self._passed: dict[int, frozenset[tuple[str, str]]] = {}
+
+    def why_not(self, point: Point) -> str:
+        """Say which devices have not passed a replay at or after ``point``; empty when all have."""
+        attempt = self._attempts[point.attempt]
+        if point.step == attempt.from_step or self._next_full(point) is not None:
+            return ""
+        waiting = self._waiting(point)
+        if waiting is not None and not waiting:
+            return ""
+        if "replay" in attempt.not_run:
+            return f"Replay did not run: {attempt.not_run['replay']}."
+        count = attempt.world_size
+        if waiting is None or len(waiting) >= count:
+            return f"No device has passed a replay at or after step {point.step} yet."
+        names = ", ".join(f"{node} {gpu}" for node, gpu in sorted(waiting)[:2])
+        return f"{len(waiting)} of {count} devices have not passed a replay at or after step {point.step}: {names}."
+
+    def why(self, point: Point) -> str:
+        """Say in which replay the devices passed."""
+        attempt = self._attempts[point.attempt]
+        if point.step == attempt.from_step:
+            return "Nothing was computed before it." if point.step == 0 else "It is the state that was resumed from."
+        who = "The device" if attempt.world_size == 1 else f"All {attempt.world_size} devices"
+        step = self._next_full(point)
+        if step is not None:
+            return f"{who} passed a replay at step {step}."
+        return f"{who} passed a replay at or after step {point.step}, not all in the same round."
+
+    def _full_steps(self, number: int) -> list[int]:
+        """Return the steps of the rounds that every rank of an attempt passed, ascending."""
+        return [r.state_step for r in self._rounds.of.get(("replay", number), ()) if passed(r, None)]
+
+    def _next_full(self, point: Point) -> int | None:
+        steps = self._full[point.attempt]
+        at = bisect_left(steps, point.step)
+        return steps[at] if at < len(steps) else None
+
+    def _waiting(self, point: Point) -> frozenset[tuple[str, str]] | None:
+        """Return the devices without a pass at or after ``point``; None when the devices are not known."""
+        if not self._attempts[point.attempt].places:
+            return None
+        waiting = self._devices(point.attempt) - self._passed_since(point.attempt, point.step)
+        for number in sorted(self._attempts):
+            if not waiting:
+                break
+            if number > point.attempt:
+                waiting -= self._passed_in(number)
+        return waiting
+
+    def _passed_in(self, number: int) -> frozenset[tuple[str, str]]:
+        if number not in self._passed:
+            self._passed[number] = self._passed_since(number, -1)
+        return self._passed[number]
+
+    def _passed_since(self, number: int, step: int) -> frozenset[tuple[str, str]]:
+        """Return the devices of an attempt that passed a replay at or after ``step``."""
+        listed = self._rounds.of.get(("replay", number), ())
+        late = [r for r in listed if r.state_step >= step and r.result != "not_run"]
+        if not late:
+            return frozenset()
+        odd = set.intersection(*({k for k, (result, _) in r.exceptions.items() if result != "passed"} for r in late))
+        places = self._attempts[number].places
+        return self._devices(number) - {(p.node, p.gpu_uuid) for p in places if p.rank in odd}
+
+    def _devices(self, number: int) -> frozenset[tuple[str, str]]:
+        """Return the devices of an attempt; attempts that share a topology share the set."""
+        places = self._attempts[number].places
+        known = self._cache.get(id(places))
+        if known is None:
+            known = self._cache[id(places)] = (places, frozenset((p.node, p.gpu_uuid) for p in places))
+        return known[1]
+
+
+# --- last good -------------------------------------------------------------------------------------------------------
+
+
+def last_good(checkpoints: Iterable[Checkpoint], attempts: Mapping[int, Attempt]) -> LastGood:
+    """Return the checkpoint to resume from: newest trusted, else newest unverified, else step 0, with the reason."""
+    usable = [c for c in checkpoints if c.trust in ("trusted", "unverified") and not c.covered_by]
+    if not usable:
+        return NOTHING
+    rank = _newest_first(attempts)
+    best = max(usable, key=lambda c: (c.step > 0, c.trust == "trusted", rank(c), c.path))
+    return LastGood(best.attempt, best.step, best.path, best.trust, _why_last_good(best))
+
+
+NOTHING = LastGood(
+    -1,
+    -1,
+    "",
+    "missing",
+    "Nothing to resume from: no checkpoint is left outside the windows. Start again from step 0, or accept a "
+    "checkpoint by name (lastgood checkpoint accept PATH).",
+)
+
+
+def _why_last_good(best: Checkpoint) -> str:
+    if best.step == 0 and best.trust == "trusted":
+        return "No later checkpoint can be used; step 0 is before anything was computed. " + best.reason
+    if best.trust == "trusted":
+        return best.reason
+    return f"No checkpoint is trusted. Step {best.step} is the newest save outside every window. {best.reason}"
+
+
+def _newest_first(attempts: Mapping[int, Attempt]) -> Callable[[Checkpoint], tuple[bool, int, int]]:
+    """Return the order of checkpoints: those on the newest attempt's lineage last, then by attempt and step."""
+    newest = max(attempts, default=0)
+    chain = segments(attempts, Point(newest, sys.maxsize)) if attempts else ()
+    ends = {segment.attempt: segment.end for segment in chain}
+    return lambda c: (c.step <= ends.get(c.attempt, -1), c.attempt, c.step)
