@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from html import escape
 from typing import Any, Final
+from unicodedata import bidirectional
 
 from lastgood import wording
 from lastgood_console.export.symbols import C, last_good_ring, line, num, rect, symbol
@@ -28,6 +29,7 @@ FREE: Final = 0.09
 _LETTER: Final = 6.2
 """Estimated width of a letter at 11 px."""
 
+_TURNING: Final = frozenset({"R", "AL", "AN", "RLE", "RLO", "RLI", "LRE", "LRO", "LRI", "FSI"})
 _SPACINGS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400)
 
 Entry = Mapping[str, Any]
@@ -87,8 +89,9 @@ def text_at(x: float, y: float, text: str, colour: str, anchor: str = "start", e
 
 
 def isolated(text: str) -> str:
-    """Return a text with its own direction, when it is not plain ASCII."""
-    return text if text.isascii() else f"\u2068{text}\u2069"
+    """Return a text with its own direction, when it holds right-to-left letters or marks."""
+    turns = any(bidirectional(c) in _TURNING for c in text)
+    return f"\u2068{text}\u2069" if turns else text
 
 
 def timeline_svg(document: Mapping[str, Any]) -> str:

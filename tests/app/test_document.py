@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.app.fixtures import states
+
+from lastgood.state import Incident, RunState, Unreadable
+from lastgood_console.export import document
+
+Document = dict[str, Any]
+
+
+def exported(state: RunState, incident: Incident | None = None) -> Document:
+    return document.to_document(state, incident or state.incidents[0])
+
+
+@pytest.fixture(scope="module")
+def validator() -> jsonschema.Draft202012Validator:
+    schema = document.schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+@pytest.mark.parametrize("row", states.ROWS)
+def test_every_row_of_the_demo_holds_to_the_published_schema(
+    row: str, validator: jsonschema.Draft202012Validator
+) -> None:
+    text = document.dumps(exported(states.ROWS[row]()))
+    assert [error.message for error in validator.iter_errors(json.loads(text))] == []
+
+
+@pytest.mark.parametrize("row", states.ROWS)
+def test_the_round_trip_is_byte_for_byte(row: str) -> None:
+    text = document.dumps(exported(states.ROWS[row]()))
+    assert document.dumps(document.loads(text)) == text
+    assert document.dumps(exported(states.ROWS[row]())) == text
+
+
+def test_a_field_that_the_schema_does_not_know_is_refused(validator: jsonschema.Draft202012Validator) -> None:
+    content = exported(states.gradient())
+    content["suspects"][0]["nickname"] = "x"
+    assert not validator.is_valid(content)
+
+
+@given(text=st.text(), number=st.floats(), whole=st.integers())
+def test_whatever_the_evidence_holds_survives_the_round_trip(text: str, number: float, whole: int) -> None:
+    state = states.reduce_all()
+    base = state.incidents[0]
+    evidence = ({"kind": "note", "text": text, text: [number, whole, None, {"deep": (number,)}]},)
+    findings = tuple(replace(f, evidence=evidence) for f in base.findings)
+    written = document.dumps(exported(state, replace(base, findings=findings)))
+    assert document.dumps(document.loads(written)) == written
+    assert document.loads(written.encode().decode())["findings"][0]["evidence"][0]["kind"] == "note"
+
+
+def test_numbers_that_json_cannot_spell_are_words() -> None:
+    text = document.dumps(exported(states.gradient()))
+    assert json.loads(text, parse_constant=pytest.fail)["peers"][0]["suspect"][31] == "NaN"
+
+
+def test_any_mapping_is_written_not_only_dictionaries() -> None:
+    state = states.gradient()
+    frozen = replace(state.attempts[0], cadence=MappingProxyType({"replay": 50}))
+    content = exported(replace(state, attempts=(frozen, *state.attempts[1:])))
+    assert content["attempts"][0]["cadence"] == {"replay": 50}
+
+
+def test_it_says_what_to_do_and_what_not_to_use() -> None:
+    content = exported(states.gradient())
+    assert content["resume"]["command"] == 'monitor.resume("checkpoints/a1-step-000050")'
+    assert content["resume"]["exclude"] == ["node-b"]
+    assert [(c["step"], c["trust"]) for c in content["covered"]] == [(75, "suspect")]
+    assert content["words"]["headline"] == "Rank 3 (node-b, slot 1) computed wrong gradients in steps (50, 100]."
+
+
+def test_nothing_to_resume_from_is_null() -> None:
+    assert exported(states.data())["resume"] is None
+
+
+def test_the_evidence_tells_what_every_check_said() -> None:
+    rows = {row["check"]: row["result"] for row in exported(states.gradient())["evidence"]}
+    assert rows == {
+        "finite": "passed", "conservation": "passed", "replica": "passed", "replay": "failed", "at_rest": "not_run",
+    }  # fmt: skip
+
+
+def test_a_check_without_any_record_is_left_out_and_never_passed() -> None:
+    state = states.gradient()
+    quiet = replace(state, rounds=(), checkpoints=())
+    rows = {row["check"]: row["result"] for row in exported(quiet)["evidence"]}
+    assert rows == {"replay": "failed", "at_rest": "not_run"}
+
+
+def test_it_is_written_from_the_journal_not_from_the_clock() -> None:
+    state = states.gradient(unreadable=(Unreadable("journal/000001/rank-0.jsonl", 7, "torn"),))
+    assert exported(state)["written"] == {
+        "at": state.last_event_at,
+        "by": exported(state)["written"]["by"],
+        "events": 214,
+        "events_digest": state.events_digest,
+        "unreadable": [{"file": "journal/000001/rank-0.jsonl", "line": 7, "reason": "torn"}],
+    }
+
+
+def test_only_trusted_checkpoints_are_thinned_out() -> None:
+    state = states.gradient()
+    many = tuple(states.save(1, s, s * states.PACE, "suspect" if s == 80 else "trusted") for s in range(0, 100))
+    content = exported(replace(state, checkpoints=many))
+    kept = [row["step"] for row in content["checkpoints"]]
+    assert len(kept) <= document.MOST_CHECKPOINTS
+    assert {80, 50} <= set(kept)
+    assert content["checkpoints_omitted"] == 100 - len(kept)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "not JSON"),
+        ("[]", "not an incident document"),
+        ('{"format": "other"}', "not an incident document"),
+        ('{"format": "lastgood.incident", "version": 2}', "version 2: this lastgood reads version 1"),
+    ],
+)
+def test_foreign_text_is_refused_with_the_reason(text: str, problem: str) -> None:
+    with pytest.raises(document.DocumentError, match=problem):
+        document.loads(text)
