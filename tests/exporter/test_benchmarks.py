@@ -33,3 +33,17 @@ def test_the_fingerprint_sees_every_fault_class_where_an_xor_is_blind() -> None:
     assert report["bandwidth"]["x.sum()"]["share_of_sum"] == 1.0
     assert report["bandwidth"]["eager fingerprint"]["gigabytes_per_second"] > 0
     assert report["bandwidth"]["compile"]["skipped"] == "switched off on the command line"
+
+
+@pytest.mark.slow
+@pytest.mark.torchrun
+def test_every_default_check_runs_while_its_cost_is_measured() -> None:
+    report = report_of("overhead.py", "--quick")
+    assert set(report["runs"]) == {"finite", "conservation", "replica", "replay"}
+    assert min(report["runs"].values()) > 0
+    assert report["same_weights_as_unwatched"]
+    assert report["cadence_default"] == {"replica": 50, "replay": 200}
+    for clock in ("wall", "cpu"):
+        assert report[clock]["plain_step_milliseconds"] > 0
+        parts = sum(row["share_of_run"] for row in report[clock]["checks"].values())
+        assert report[clock]["share_of_run"] == pytest.approx(parts)
