@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from lastgood.lineage import origin, reach, segments, unknown_root
-from lastgood.state import Attempt, Checkpoint, Device, LastGood, Parent, Point, Trust, Window
+from lastgood.state import Attempt, Checkpoint, Device, LastGood, Point, Trust, Window
 from lastgood.windows import Rounds, passed
 
 Key = tuple[int, int, str]
@@ -162,36 +162,36 @@ def _why_unverified(
     """Say why a checkpoint that nothing speaks against is not trusted; empty when it is."""
     if checkpoint.step > stained.get(checkpoint.attempt, checkpoint.step):
         return "A device that ran since was accused twice in this run."
-    return _why_parent(checkpoint, facts, standing) or audits.why_not(checkpoint.point)
+    return (
+        _why_not_known(checkpoint, facts)
+        or audits.why_not(checkpoint.point)
+        or _why_not_parent(checkpoint, facts, standing)
+    )
 
 
-def _why_parent(checkpoint: Checkpoint, facts: Facts, standing: Mapping[Key, tuple[Trust, str]]) -> str:
-    """Say what is wrong with the past of a checkpoint; empty when it is trusted or a person vouched for it."""
+def _why_not_known(checkpoint: Checkpoint, facts: Facts) -> str:
+    """Say why nobody knows what a checkpoint descends from; empty when it is known or a person vouched for it."""
     attempt, parent = facts.attempts[checkpoint.attempt], checkpoint.parent
     own = parent is not None and parent.attempt == checkpoint.attempt
-    if not own and attempt.number in facts.accepted_attempts:
+    if own or attempt.number in facts.accepted_attempts:
         return ""
     if parent is None or not checkpoint.parent_known:
         return "It descends from a checkpoint that lastgood does not know."
-    if _key(checkpoint) == (parent.attempt, parent.step, parent.path):
+    if not attempt.parent_verified:
+        return f"The bytes loaded from step {parent.step} of attempt {parent.attempt} were not verified."
+    return ""
+
+
+def _why_not_parent(checkpoint: Checkpoint, facts: Facts, standing: Mapping[Key, tuple[Trust, str]]) -> str:
+    """Say why a parent is no ground to stand on; empty when it is trusted or a person vouched for it."""
+    parent = checkpoint.parent
+    if parent is None or (parent.attempt != checkpoint.attempt and checkpoint.attempt in facts.accepted_attempts):
         return ""
-    return _why_not_parent(parent, facts, standing) or _why_load(attempt, parent, own)
-
-
-def _why_not_parent(parent: Parent, facts: Facts, standing: Mapping[Key, tuple[Trust, str]]) -> str:
     key = (parent.attempt, parent.step, parent.path)
-    if key in facts.accepted:
-        return ""
     trust = standing.get(key, ("not in the journal", ""))[0]
-    if trust == "trusted":
+    if key == _key(checkpoint) or key in facts.accepted or trust == "trusted":
         return ""
     return f"It descends from step {parent.step} of attempt {parent.attempt}, which is {trust}."
-
-
-def _why_load(attempt: Attempt, parent: Parent, own: bool) -> str:
-    if own or attempt.parent_verified:
-        return ""
-    return f"The bytes loaded from step {parent.step} of attempt {parent.attempt} were not verified."
 
 
 def _why_trusted(checkpoint: Checkpoint, attempt: Attempt, audits: Audits) -> str:
@@ -338,7 +338,8 @@ def _why_last_good(best: Checkpoint) -> str:
         return "No later checkpoint can be used; step 0 is before anything was computed. " + best.reason
     if best.trust == "trusted":
         return best.reason
-    return f"No checkpoint is trusted. Step {best.step} is the newest save outside every window. {best.reason}"
+    newest = f"Step {best.step} is the newest save outside every window."
+    return f"No checkpoint after step 0 is trusted. {newest} {best.reason}"
 
 
 def _newest_first(attempts: Mapping[int, Attempt]) -> Callable[[Checkpoint], tuple[bool, int, int]]:
