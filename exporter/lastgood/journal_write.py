@@ -227,7 +227,7 @@ def _short(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rounded(value: Any) -> Any:
     if isinstance(value, float):
-        return float(f"{value:.4g}")
+        return plain(float(f"{value:.4g}"))  # the largest floats round to infinity
     if isinstance(value, dict):
         return {key: _rounded(inner) for key, inner in value.items()}
     return [_rounded(inner) for inner in value] if isinstance(value, list) else value

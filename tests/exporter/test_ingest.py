@@ -151,6 +151,15 @@ def test_events_that_cannot_be_kept_are_not_accepted_and_can_be_sent_again(tmp_p
     assert intake.accept(body(event(1)), JSON, LOCAL)[1]["accepted"] == 1
 
 
+def test_events_that_could_not_be_synced_are_not_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    assert EventIntake(tmp_path, sink := Sink()).accept(body(event(1)), JSON, LOCAL)[0] == 503
+    assert sink.events == []
+
+
 def test_a_line_torn_by_a_crash_does_not_swallow_the_next(tmp_path: Path) -> None:
     (tmp_path / "events").mkdir()
     (tmp_path / "events" / "llama.jsonl").write_text(event(1).to_line()[:40])
