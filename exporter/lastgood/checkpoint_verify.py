@@ -4,10 +4,10 @@ The record was computed from the live tensors at the save, so a match proves tha
 held then. A checkpoint comes from outside: it is loaded with ``weights_only=True``, which runs nothing that it holds.
 
 Tensors are found in nested dictionaries by the longest canonical-name suffix, so ``{"model": ...}`` and
-``{"state": {"module": ...}}`` both work. An optimizer's state has numbers instead of names in ``state_dict()``: those
-are named by ``param_names`` where torch stored them, else by the order of the model's tensors, and believed only if
-their fingerprints confirm it. A name that is not found is listed and never passed. Not covered: directories of
-``torch.distributed.checkpoint`` (load them and call ``monitor.resume``).
+``{"state": {"module": ...}}`` both work. An optimizer's state has numbers instead of names in ``state_dict()``: the
+record lists its names in the same order, and this order is believed only if the fingerprints confirm it. A name that
+is not found is listed and never passed. Not covered: directories of ``torch.distributed.checkpoint`` (load them and
+call ``monitor.resume``).
 
 Exit codes: 0 every tensor of the record matches; 1 one differs or is missing; 2 it cannot be said.
 """
@@ -15,7 +15,6 @@ Exit codes: 0 every tensor of the record matches; 1 one differs or is missing; 2
 from __future__ import annotations
 
 import argparse
-import json
 import pickle
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +25,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from lastgood.checkpoints import read_record, record_path
+from lastgood.errors import RunDirError
 from lastgood.fingerprint import canonical_name, fingerprint, hex64
 from lastgood.wording import hex_text, step_text
 
@@ -63,24 +64,33 @@ class Comparison:
         return 1 if self.differing or self.missing else 0
 
 
-def record_path(path: Path) -> Path:
-    """Return where the record of a checkpoint lies: inside a directory, beside a file."""
-    return path / "lastgood.json" if path.is_dir() else path.with_name(f"{path.name}.lastgood.json")
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    """Return the record of a checkpoint. Raises :class:`UnreadableError`."""
-    where = record_path(path)
+def load_record(path: Path) -> dict[str, Any]:
+    """Return the record of a checkpoint. Raises :class:`UnreadableError` when it has none that can be used."""
     try:
-        record = json.loads(where.read_text("utf-8"))
-    except FileNotFoundError:
-        raise UnreadableError(f"{where} is missing: only a save inside monitor.checkpoint has a record") from None
-    except (OSError, ValueError) as problem:
-        raise UnreadableError(f"{where} cannot be read ({problem}): without its record nothing can be said") from None
-    if not isinstance(record, dict) or record.get("version") != 1:
-        version = record.get("version") if isinstance(record, dict) else None
-        raise UnreadableError(f"{where} has version {version!r}: this lastgood reads version 1")
+        record = read_record(path)
+    except RunDirError as problem:
+        raise UnreadableError(str(problem)) from None
+    if record is None:
+        raise UnreadableError(f"{record_path(path)} is missing: only a save inside monitor.checkpoint has a record")
+    names = _stored(record)
+    whole = _whole([names[name] for part in ("model", "optimizer") for name in record.get(part, {})])
+    if whole != record.get("fingerprint"):
+        raise UnreadableError(
+            f"{record_path(path)} contradicts itself: its tensors make {hex_text(whole)}, it says "
+            f"{hex_text(str(record.get('fingerprint')))}; it was changed after the save, so nothing can be said"
+        )
     return record
+
+
+def _whole(hexes: Sequence[Hexes]) -> str:
+    """Return the fingerprint of a set of tensors: the sum of each lane modulo 2^64."""
+    return "".join(hex64(sum(int(pair[lane], 16) for pair in hexes)) for lane in LANES)
+
+
+def _stored(record: Mapping[str, Any]) -> dict[str, Hexes]:
+    """Return name -> fingerprint of every tensor in the record."""
+    parts = [record.get(part, {}) for part in ("model", "optimizer", "buffers")]
+    return {name: _hexes(pair) for part in parts for name, pair in part.items()}
 
 
 def read_tensors(path: Path) -> dict[str, Any]:
@@ -106,9 +116,9 @@ def _load(path: Path) -> Any:
 
 def compare(loaded: Any, record: Mapping[str, Any]) -> Comparison:
     """Compare loaded data with a record, name by name."""
-    stored = {name: _hexes(pair) for part in ("model", "optimizer") for name, pair in record.get(part, {}).items()}
+    stored = _stored(record)
     found, unrecorded = match(named_tensors(loaded), [*stored])
-    found, unnumbered = _numbered(loaded, found, stored)
+    unnumbered = _add_numbered(loaded, found, {name: stored[name] for name in record.get("optimizer", {})})
     matching, differing = 0, []
     for name, tensors in found.items():
         read = [_fingerprint(tensor, name) for tensor in tensors]
@@ -160,44 +170,54 @@ def _is_numbered(value: Mapping[Any, Any]) -> bool:
 
 
 def _optimizers(value: Any) -> Iterator[Mapping[str, Any]]:
-    if isinstance(value, Mapping):
-        if _is_numbered(value):
-            yield value
-        else:
-            for item in value.values():
-                yield from _optimizers(item)
+    """Yield the optimizer states with numbers in nested dictionaries and lists, in the order they are stored."""
+    if isinstance(value, Mapping) and _is_numbered(value):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _optimizers(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _optimizers(item)
 
 
-def _numbered(
-    loaded: Any, found: dict[str, list[Tensor]], stored: Mapping[str, Hexes]
-) -> tuple[dict[str, list[Tensor]], list[str]]:
-    """Add the tensors of numbered optimizer states under their names; return also those that stay without one."""
-    order = [name for name in found if any(key.startswith(f"{name}/") for key in stored)]
+def _add_numbered(loaded: Any, found: dict[str, list[Tensor]], stored: Mapping[str, Hexes]) -> list[str]:
+    """Add the tensors of numbered optimizer states under their names; return those that stay without one."""
     unnamed: list[str] = []
-    for optimizer in _optimizers(loaded):
-        names = _names_of(optimizer, order)
-        items = [(i, key, t) for i, s in optimizer["state"].items() for key, t in s.items() if isinstance(t, Tensor)]
-        named = {f"{names[i]}/{key}": t for i, key, t in items if i in names and f"{names[i]}/{key}" in stored}
-        confirmed = sum(_fingerprint(t, name) == stored[name] for name, t in named.items())
-        believed = bool(named) and 2 * confirmed > len(named)
-        for i, key, tensor in items:
-            name = f"{names.get(i)}/{key}"
-            if believed and name in named:
+    for place, optimizer in enumerate(_optimizers(loaded)):
+        names = _names_of(optimizer, _parameters(stored, place))
+        items = [(f"{names.get(i)}/{key}", f"optimizer state {i}/{key}", t) for i, key, t in _state_tensors(optimizer)]
+        known = {name: tensor for name, _, tensor in items if name in stored}
+        confirmed = sum(_fingerprint(tensor, name) == stored[name] for name, tensor in known.items())
+        if 2 * confirmed > len(known):
+            for name, tensor in known.items():
                 found.setdefault(name, []).append(tensor)
-            else:
-                unnamed.append(f"optimizer state {i}/{key}")
-    return found, unnamed
+            unnamed += [number for name, number, _ in items if name not in known]
+        else:
+            unnamed += [number for _, number, _ in items]
+    return unnamed
 
 
-def _names_of(optimizer: Mapping[str, Any], order: Sequence[str]) -> dict[int, str]:
-    """Return number -> parameter name: as torch stored them, else in the order of the model's tensors."""
-    named: dict[int, str] = {}
-    numbers: list[int] = []
+def _state_tensors(optimizer: Mapping[str, Any]) -> Iterator[tuple[int, str, Tensor]]:
+    """Yield (number of the parameter, state key, tensor) in the optimizer's own order of parameters."""
     for group in optimizer["param_groups"]:
-        numbers += [i for i in group["params"] if i in optimizer["state"]]
-        pairs = zip(group["params"], group.get("param_names", ()), strict=False)
-        named |= {i: canonical_name(name) for i, name in pairs}
-    return named or (dict(zip(numbers, order, strict=True)) if len(numbers) == len(order) else {})
+        for number in group["params"]:
+            for key, value in optimizer["state"].get(number, {}).items():
+                if isinstance(value, Tensor):
+                    yield number, key, value
+
+
+def _parameters(stored: Mapping[str, Hexes], place: int) -> list[str]:
+    """Return the parameters of the optimizer at ``place`` (names begin with ``opt<place>:`` if there are several)."""
+    every = list(dict.fromkeys(name.rpartition("/")[0] for name in stored))
+    own = [name for name in every if name.startswith(f"opt{place}:")]
+    return own or every
+
+
+def _names_of(optimizer: Mapping[str, Any], parameters: Sequence[str]) -> dict[int, str]:
+    """Return number -> parameter name; empty when the record knows another number of them."""
+    numbers = list(dict.fromkeys(number for number, _, _ in _state_tensors(optimizer)))
+    return dict(zip(numbers, parameters, strict=True)) if len(numbers) == len(parameters) else {}
 
 
 def _fingerprint(tensor: Tensor, name: str) -> Hexes:
@@ -206,9 +226,13 @@ def _fingerprint(tensor: Tensor, name: str) -> Hexes:
 
 
 def _hexes(pair: Any) -> Hexes:
-    if not (isinstance(pair, list) and len(pair) == len(LANES) and all(isinstance(lane, str) for lane in pair)):
-        raise UnreadableError(f"the record holds {pair!r}: every tensor needs two lanes of hexadecimal digits")
-    return (pair[0], pair[1])
+    if isinstance(pair, list) and len(pair) == len(LANES) and all(_is_lane(lane) for lane in pair):
+        return (pair[0], pair[1])
+    raise UnreadableError(f"the record holds {pair!r}: every tensor needs two lanes of 16 hexadecimal digits")
+
+
+def _is_lane(lane: Any) -> bool:
+    return isinstance(lane, str) and len(lane) == 16 and not set(lane) - set("0123456789abcdef")
 
 
 # what a person reads
@@ -249,7 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("path", type=Path, metavar="PATH")
     path = parser.parse_args(arguments).path
     try:
-        record = read_record(path)
+        record = load_record(path)
         outcome = compare(read_tensors(path), record)
     except UnreadableError as problem:
         print(f"lastgood checkpoint verify: {problem}", file=sys.stderr)
