@@ -151,7 +151,7 @@ class Ledger:
     def _record(self, name: str, path: Path) -> RunRecord:
         if path not in self._records:
             self._records[path] = RunRecord(name, path, self._fold)
-        self._records[path].rename(name)
+        self._records[path].rename(name, self._run_ids.get(path, name))
         return self._records[path]
 
     def _empty_inbox(self) -> None:

@@ -18,15 +18,19 @@ Fold = Callable[..., RunState]
 
 
 class RunRecord:
-    """One run. ``path`` is None when only posted events are known. Not thread-safe: the ledger's lock guards it."""
+    """One run. ``path`` is None when only posted events are known. Not thread-safe: the ledger's lock guards it.
+
+    ``name`` is what readers call the run. It is the run id of the events, except where two directories hold one run id.
+    """
 
     def __init__(self, name: str, path: Path | None, fold: Fold) -> None:
         self.path = path
         self.lag_seconds = 0.0
-        self._name, self._fold = name, fold
+        self._name = self._run_id = name
+        self._fold = fold
         self._tail = JournalTail(path) if path else None
         self._events: dict[tuple[str, str, str, int | None], Event] = {}  # each copy of a fact; the fold picks one
-        self._progress: Event | None = None
+        self._progress: dict[tuple[int, str], Event] = {}  # newest of each attempt and source
         self._unreadable: dict[tuple[str, int], Unreadable] = {}
         self._topologies: dict[int, tuple[Place, ...]] = {}
         self._present: dict[str, str] = {}
@@ -34,10 +38,10 @@ class RunRecord:
         self._state: RunState | None = None
         self._news = self._was_read = False
 
-    def rename(self, name: str) -> None:
-        """Go by another name from now on (the run id became known)."""
-        self._news |= name != self._name
-        self._name = name
+    def rename(self, name: str, run_id: str) -> None:
+        """Go by this name, and fold the events of this run id."""
+        self._news |= (name, run_id) != (self._name, self._run_id)
+        self._name, self._run_id = name, run_id
 
     def poll(self, now: float) -> None:
         """Read what is new in the journals."""
@@ -45,7 +49,7 @@ class RunRecord:
             return
         events, unreadable = self._tail.poll()
         self._news |= bool(unreadable)
-        self.add(events, now if self._was_read else None)
+        self.add([*events, *self._tail.progress.values()], now if self._was_read else None)
         self._was_read = True
 
     def add(self, events: Iterable[Event], now: float | None) -> None:
@@ -53,7 +57,7 @@ class RunRecord:
         new = {}
         for event in events:
             if event.type == "progress":
-                self._progress = max(self._progress or event, event, key=_progress_order)
+                self._add_progress(event)
             elif (key := (event.source, event.id, event.time, event.rank)) not in self._events:
                 new[key] = event
         if new:
@@ -61,9 +65,15 @@ class RunRecord:
             self._news = True
             self.lag_seconds = 0.0 if now is None else max(0.0, now - timestamp_of(max(e.time for e in new.values())))
 
+    def _add_progress(self, event: Event) -> None:
+        known = self._progress.get((event.attempt, event.source))
+        if known is None or _progress_order(event) > _progress_order(known):
+            self._progress[event.attempt, event.source] = event
+            self._news = True
+
     def absorb(self, other: RunRecord, now: float) -> None:
         """Take over what another record knows of this run."""
-        self.add([*other._events.values(), *([other._progress] if other._progress else ())], now)
+        self.add([*other._events.values(), *other._progress.values()], now)
         for place in other._unreadable.values():
             self.name(place)
         other._events.clear()
@@ -75,9 +85,7 @@ class RunRecord:
 
     def newest_progress(self) -> Event | None:
         """Return the newest progress of the newest attempt."""
-        journaled = tuple(self._tail.progress.values()) if self._tail else ()
-        known = (*journaled, self._progress) if self._progress else journaled
-        return max(known, key=_progress_order, default=None)
+        return max(self._progress.values(), key=_progress_order, default=None)
 
     def fold(self, now: float, presence_seconds: float) -> RunState | None:
         """Return the run's state, folded again when there is news; None while nothing is known of it."""
@@ -94,7 +102,7 @@ class RunRecord:
         if not self._events and not self._places_unreadable():
             return None
         try:
-            return self._derive(list(self._events.values()), ())
+            return self._derive([*self._events.values(), *self._progress.values()], ())
         except Exception as problem:  # one broken run never hides another
             return self._broken(f"the run's events cannot be folded: {problem!r}")
 
@@ -110,9 +118,12 @@ class RunRecord:
 
     def _derive(self, events: list[Event], more: tuple[Unreadable, ...]) -> RunState:
         unreadable = (*self._places_unreadable(), *more)
-        return self._fold(
-            self._name, events, topologies=self._topologies, unreadable=unreadable, present=dict(self._present)
+        state = self._fold(
+            self._run_id, events, topologies=self._topologies, unreadable=unreadable, present=dict(self._present)
         )
+        if self._name == self._run_id:
+            return state
+        return replace(state, run=self._name, incidents=tuple(replace(i, run=self._name) for i in state.incidents))
 
     def _places_unreadable(self) -> tuple[Unreadable, ...]:
         return (*(self._tail.unreadable if self._tail else ()), *self._unreadable.values())

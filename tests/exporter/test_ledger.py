@@ -74,11 +74,11 @@ class Training:
         save = {"attempt": 1, "step": step, "path": path, "parent": None, "checks": {"replica": "passed"}}
         self.one.write("checkpoint.saved", save, step=step)
 
-    def lie(self) -> None:
+    def lie(self, **verdict: Any) -> None:
         for writer in (self.one, self.writer("rank-3", 3)):
             source = source_of(self.run, 1)
             writer.write("finding", FINDING, step=100, event_id="f-1", source=source)
-            writer.write("verdict", VERDICT, step=100, event_id="v-1", source=source)
+            writer.write("verdict", VERDICT | verdict, step=100, event_id="v-1", source=source)
 
 
 def count(run: str, events: Iterable[Event], **known: Any) -> RunState:
@@ -295,6 +295,28 @@ def test_the_newest_progress_is_that_of_the_newest_attempt_wherever_it_came_from
     assert ledger.progress("llama") == {"step": 5}
 
 
+def test_progress_moves_the_step_of_a_run_and_the_passes_of_its_per_step_checks(tmp_path: Path) -> None:
+    training = Training(tmp_path / "llama").start()
+    ledger = Ledger([tmp_path])
+    ledger.refresh()
+    training.one.progress({"step": 77, "passed": {"finite": 77}}, 77)
+    ledger.refresh()
+    state = ledger.run("llama")
+    assert state
+    assert state.attempts[0].last_step == 77
+    assert state.checks[0].last_pass_step == 77
+
+
+def test_two_directories_with_one_run_id_are_two_runs_with_two_names(tmp_path: Path) -> None:
+    Training(tmp_path / "a").start()
+    Training(tmp_path / "b").start().lie()
+    ledger = Ledger([tmp_path])
+    ledger.refresh()
+    assert [state.run for state in ledger.runs().values()] == list(ledger.runs()) == ["b", "llama"]
+    assert [incident.run for incident in ledger.runs()["b"].incidents] == ["b"]
+    assert ledger.runs()["llama"].incidents == ()
+
+
 def test_accusations_are_counted_over_all_runs_and_within_days(tmp_path: Path) -> None:
     for run in ("a", "b"):
         training = Training(tmp_path / run, run).start()
@@ -305,6 +327,17 @@ def test_accusations_are_counted_over_all_runs_and_within_days(tmp_path: Path) -
     assert ledger.node_accusations(7, training.now) == {device: 2}
     assert ledger.node_accusations(7, training.now + 8 * 86400) == {}
     assert ledger.node_accusations(90, training.now + 8 * 86400) == {device: 2}
+
+
+def test_candidates_are_not_accused(tmp_path: Path) -> None:
+    accused = SUSPECT | {"role": "accused"}
+    stories = [{"status": "undecided"}, {"suspects": [SUSPECT | {"role": "candidate"}]}]
+    for n, story in enumerate(stories):
+        Training(tmp_path / f"run-{n}", f"run-{n}").start().lie(**{"suspects": [accused]} | story)
+    ledger = Ledger([tmp_path])
+    ledger.refresh()
+    assert [len(state.incidents) for state in ledger.runs().values()] == [1, 1]
+    assert ledger.node_accusations(7, 1_800_000_000.0) == {}
 
 
 def test_posting_never_waits_for_a_refresh_that_reads_slow_storage(tmp_path: Path) -> None:
