@@ -61,8 +61,8 @@ def settings_page() -> str:
     """Return docs/settings.md."""
     lines = [
         "# Settings", "", GENERATED, "",
-        "Each is a keyword of `lastgood.watch` and can be overridden by an environment variable. There is no "
-        "configuration file.",
+        "Each is a keyword of `lastgood.watch`, beside `loss_fn` and `scaler`, and can be overridden by an environment "
+        "variable. There is no configuration file.",
         "", "| keyword | environment | default | says |", "|---|---|---|---|",
     ]  # fmt: skip
     described = _field_docstrings()

@@ -10,11 +10,14 @@ import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import get_args
 
 import pytest
 
 from lastgood.catalogue import BY_NAME
 from lastgood.config import Config
+from lastgood.events import CHECKS, Status
+from lastgood.state import Trust
 from lastgood_console.cli import COMMANDS
 
 ROOT = Path(__file__).parents[2]
@@ -166,3 +169,8 @@ def test_the_code_of_the_readme_runs(tmp_path: Path) -> None:
         capture_output=True, text=True, check=True, timeout=60,
     ).stdout  # fmt: skip
     assert "step-2.pt" in listed
+
+
+@pytest.mark.parametrize("word", [*CHECKS, *get_args(Status), *get_args(Trust)])
+def test_every_check_status_and_trust_is_explained(word: str) -> None:
+    assert f"`{word}`" in text_of("docs/checks.md")
