@@ -48,7 +48,8 @@ def derive(
     journal = records.read(run, events)
     history = _history(journal, topologies or {})
     drafts = _drafts(run, history)
-    checkpoints = trust.assess(history.checkpoints, _facts(history, drafts, present or {}))
+    facts = _facts(history, drafts, present or {})
+    checkpoints = trust.assess(history.checkpoints, facts)
     return RunState(
         run=run,
         attempts=tuple(history.attempts.values()),
@@ -56,7 +57,7 @@ def derive(
         checks=check_statuses(journal, history.attempts, history.rounds_by, history.findings, history.checkpoints),
         findings=tuple(sorted((f for d in drafts for f in d.findings), key=records.finding_order)),
         verdicts=history.verdicts,
-        incidents=_incidents(run, history, drafts, checkpoints),
+        incidents=_incidents(run, history, drafts, facts, checkpoints),
         checkpoints=checkpoints,
         failed_saves=history.failed_saves,
         injections=tuple(journal.all("injection")),
@@ -143,7 +144,7 @@ def _drafts(run: str, history: History) -> list[Draft]:
 def _covered_by(history: History, drafts: Iterable[Draft]) -> dict[Key, tuple[str, ...]]:
     """Return which checkpoints the open windows cover: :func:`trust.covered` of all of them, in one pass a window."""
     attempts = history.attempts
-    roots = {n: lineage.unknown_root(attempts, n, history.accepted_attempts) for n in attempts}
+    roots = lineage.unknown_roots(attempts, history.accepted_attempts)
     found: dict[Key, list[str]] = {}
     for d in drafts:
         starts = {(w.start_attempt, w.start) for w in d.windows} if recovery.closing(d)[1] is None else set()
@@ -188,7 +189,7 @@ def _facts(history: History, drafts: Sequence[Draft], present: Mapping[str, str]
 
 
 def _incidents(
-    run: str, history: History, drafts: Sequence[Draft], checkpoints: Sequence[Checkpoint]
+    run: str, history: History, drafts: Sequence[Draft], facts: Facts, checkpoints: Sequence[Checkpoint]
 ) -> tuple[Incident, ...]:
     """Return the finished incidents, newest first."""
     proof = recovery.Proof(history.attempts, history.rounds_by, _saves(history))
@@ -200,7 +201,7 @@ def _incidents(
             covered.setdefault(name, []).append(_key(c))
     finished = []
     for d in drafts:
-        resume = _resume(history, d, drafts, frozenset(covered.get(d.id, ())))
+        resume = _resume(d, frozenset(covered.get(d.id, ())), history, facts)
         recovered = recovery.recovery(d, resume, proof)
         closed_at, closed_by = recovery.closing(d)
         key = (resume.attempt, resume.step, resume.path) if resume is not None else (-1, -1, "")
@@ -249,7 +250,7 @@ def _saves(history: History) -> dict[int, list[Checkpoint | FailedSave]]:
     return saves
 
 
-def _resume(history: History, d: Draft, drafts: Sequence[Draft], covered: frozenset[Key]) -> LastGood | None:
+def _resume(d: Draft, covered: frozenset[Key], history: History, facts: Facts) -> LastGood | None:
     """Return the checkpoint to resume from as it was frozen at the verdict; None when nobody has to resume.
 
     A later finding can cover what was frozen, and a rank can die before it rules: then it is what was known at the
@@ -261,17 +262,13 @@ def _resume(history: History, d: Draft, drafts: Sequence[Draft], covered: frozen
     if frozen is not None and (frozen.attempt, frozen.step, frozen.path) not in covered:
         return frozen
     known_at = max((*(v.at for v in d.deciding), *(f.at for f in d.standing)))
-    past = _until(history, known_at, max(f.attempt for f in d.standing))
-    return trust.last_good(trust.assess(past.checkpoints, _facts(past, drafts, {})), past.attempts)
+    return _last_good_at(known_at, max(f.attempt for f in d.standing), history, facts)
 
 
-def _until(history: History, time: str, attempt: int) -> History:
-    """Return what was known at a time, of the attempts up to one."""
-    rounds = tuple(r for r in history.rounds if r.at <= time and r.attempt <= attempt)
-    return replace(
-        history,
-        attempts={n: a for n, a in history.attempts.items() if n <= attempt},
-        rounds=rounds,
-        rounds_by=Rounds.index(rounds),
-        checkpoints=tuple(c for c in history.checkpoints if c.saved_at <= time and c.attempt <= attempt),
-    )
+def _last_good_at(time: str, attempt: int, history: History, facts: Facts) -> LastGood:
+    """Return what was the last good checkpoint at a time, of the attempts up to one, whatever is on disk today."""
+    attempts = {n: a for n, a in history.attempts.items() if n <= attempt}
+    rounds = Rounds.index(r for r in history.rounds if r.check == "replay" and r.at <= time and r.attempt <= attempt)
+    saves = [c for c in history.checkpoints if c.saved_at <= time and c.attempt <= attempt]
+    past = replace(facts, attempts=attempts, rounds=rounds, present={})
+    return trust.last_good(trust.assess(saves, past), attempts)

@@ -58,6 +58,15 @@ def unknown_root(attempts: Mapping[int, Attempt], number: int, accepted: Collect
     return None if known or number in accepted else number
 
 
+def unknown_roots(attempts: Mapping[int, Attempt], accepted: Collection[int] = ()) -> dict[int, int | None]:
+    """Return :func:`unknown_root` of every attempt, in one pass over them."""
+    roots: dict[int, int | None] = {}
+    for number in sorted(attempts):
+        back = origin(attempts, number)
+        roots[number] = unknown_root(attempts, number, accepted) if back is None else roots[back.attempt]
+    return roots
+
+
 def reach(attempts: Mapping[int, Attempt], point: Point, attempt: int) -> int | None:
     """Return the last step of ``attempt`` that the lineage of ``point`` contains, or None when it has none of it."""
     at: Point | None = point
