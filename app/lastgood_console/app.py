@@ -1,0 +1,17 @@
+"""Route to the pages: what is the same on every page stands here. Run by ``lastgood console``, never by itself."""
+
+from importlib.resources import files
+
+import streamlit as st
+
+from lastgood_console.components.css import stylesheet
+
+HERE = files("lastgood_console")
+
+st.set_page_config(page_title="lastgood", page_icon=str(HERE / "assets" / "favicon.png"), layout="wide")
+st.logo(str(HERE / "assets" / "wordmark.svg"), size="medium")
+st.html(stylesheet())
+
+overview = st.Page("views/overview.py", title="Overview", default=True)
+incident = st.Page("views/incident.py", title="Incident", url_path="incident")
+st.navigation([overview, incident], position="top").run()

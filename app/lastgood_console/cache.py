@@ -1,0 +1,52 @@
+"""Own the pages' bounded cache: charts and documents are built once per state, not at every tick."""
+
+from __future__ import annotations
+
+import altair as alt
+import streamlit as st
+
+from lastgood.peers import Peers
+from lastgood.state import Incident, RunState
+from lastgood_console.components.peers_chart import peers_chart
+from lastgood_console.components.timeline_chart import timeline_chart
+from lastgood_console.export.document import Document, to_document
+from lastgood_console.export.tokens import ThemeName
+
+
+def timeline_picture(state: RunState, incident: Incident, theme: ThemeName) -> alt.LayerChart:
+    """Return the incident's timeline."""
+    return _timeline(state, incident, state.run, incident.id, _version(state), theme)
+
+
+def peers_picture(found: Peers, incident: Incident, theme: ThemeName) -> alt.LayerChart:
+    """Return a suspect against its peers."""
+    return _peers(found, incident, incident.run, incident.id, found.rank, found.metric, len(found.steps), theme)
+
+
+def document(state: RunState, incident: Incident) -> Document:
+    """Return the incident's document, which the exports are written from. Not to be changed by the caller."""
+    return _document(state, incident, state.run, incident.id, _version(state))
+
+
+def _version(state: RunState) -> str:
+    """Identify a state: its events, and how its checkpoints stand (one may go missing without an event)."""
+    return state.events_digest + "".join(c.trust[:2] for c in state.checkpoints)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _timeline(
+    _state: RunState, _incident: Incident, run: str, incident: str, version: str, theme: ThemeName
+) -> alt.LayerChart:
+    return timeline_chart(_state, _incident, theme)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _document(_state: RunState, _incident: Incident, run: str, incident: str, version: str) -> Document:
+    return to_document(_state, _incident)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _peers(
+    _found: Peers, _incident: Incident, run: str, incident: str, rank: int, metric: str, steps: int, theme: ThemeName
+) -> alt.LayerChart:
+    return peers_chart(_found, _incident, theme)

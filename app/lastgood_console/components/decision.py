@@ -1,0 +1,233 @@
+"""Decide what the first screenful of an incident says: plain values, no HTML.
+
+It answers three questions in this order: who lied (headline), from where to resume, what not to use. Every value is
+what the ledger knows *now*: a checkpoint that was trusted at the verdict and has gone missing since is shown as
+missing, and the newest checkpoint to use instead is named.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lastgood.state import Checkpoint, FailedSave, Incident, LastGood, RunState, Trust
+from lastgood.wording import (
+    NOTHING_KNOWN,
+    advice,
+    age_text,
+    clock_text,
+    cost_text,
+    duration_text,
+    has_gpu,
+    joined,
+    moment,
+    resume_command,
+    resume_headline,
+    state_phrase,
+    step_text,
+    without_phrase,
+)
+
+MOST_REASONS: Final = 3
+_WORST_FIRST: Final[tuple[Trust, ...]] = ("tainted", "suspect", "missing", "unreadable", "unverified", "trusted")
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One of the three decision panels. ``trust`` None: no symbol beside the number."""
+
+    number: str
+    trust: Trust | None
+    lines: tuple[str, ...]
+    command: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One line of DO. ``done`` says how it went, when it has."""
+
+    words: str
+    command: str | None
+    done: str = ""
+
+
+def resume_panel(state: RunState, incident: Incident) -> Panel:
+    """Return RESUME FROM."""
+    resume = incident.resume
+    if resume is None and incident.status in {"cleared", "suspicious"}:
+        return Panel("not needed", None, (_went_on(state, incident),))
+    if resume is None or not resume.exists:
+        why = resume.reason if resume and resume.reason else "No checkpoint lies before the window."
+        return Panel("nothing", None, (sentence(why), "Start again from step 0."))
+    saved = find(state, resume.attempt, resume.step, resume.path)
+    trust = saved.trust if saved else resume.trust
+    lines = [sentence(resume.reason)]
+    if incident.recovered_by is not None:
+        lines.append(f"Attempt {incident.recovered_by} resumed here and recovered.{_newer(state, resume)}")
+    if trust != resume.trust:
+        lines = [f"It was {resume.trust} at the verdict and is {trust} now: {saved.reason if saved else ''}.", *lines]
+        lines += [_instead(state.last_good)]
+    usable = trust in {"trusted", "unverified"}
+    return Panel(resume_headline(resume), trust, tuple(lines), resume_command(resume) if usable else None)
+
+
+def _went_on(state: RunState, incident: Incident) -> str:
+    if incident.window is not None and incident.window.contained:
+        return f"Step {step_text(incident.window.end)} was skipped on all ranks and training went on."
+    return "Training was not stopped."
+
+
+def _newer(state: RunState, resume: LastGood) -> str:
+    good = state.last_good
+    if not good.exists or (good.attempt, good.step) <= (resume.attempt, resume.step):
+        return ""
+    return f" Last good now: step {step_text(good.step)} of attempt {good.attempt}."
+
+
+def _instead(good: LastGood) -> str:
+    if not good.exists:
+        return "No other checkpoint can be used."
+    return f"Last good now: step {step_text(good.step)} of attempt {good.attempt}, {good.trust} ({good.path})."
+
+
+def find(state: RunState, attempt: int, step: int, path: str) -> Checkpoint | None:
+    """Return the checkpoint with this identity."""
+    return next((c for c in state.checkpoints if (c.attempt, c.step, c.path) == (attempt, step, path)), None)
+
+
+def avoid_panel(state: RunState, incident: Incident) -> Panel:
+    """Return DO NOT USE: the saves that the window covers, and those that a check refused."""
+    covered = [c for c in state.checkpoints if incident.id in c.covered_by or c.trust == "tainted"]
+    if not covered and incident.covered:
+        covered = [c for key in incident.covered if (c := find(state, *key)) is not None]
+    refused = refused_saves(state, incident)
+    if not covered:
+        return Panel("nothing", None, (_none_covered(incident), *_refused_words(refused)))
+    worst = min((c.trust for c in covered), key=_WORST_FIRST.index)
+    lines = [_saved_by(covered), *_refused_words(refused)]
+    later = [a.number for a in state.attempts if incident.resume and a.parent and a.parent.path == incident.resume.path]
+    if later:
+        lines.append(f"Attempt {later[-1]} does not descend from {'it' if len(covered) == 1 else 'them'}.")
+    return Panel(_numbers(covered), worst, tuple(lines))
+
+
+def refused_saves(state: RunState, incident: Incident) -> list[FailedSave]:
+    """Return the saves of the incident's attempt that a check refused at or after its window."""
+    first = incident.window.start if incident.window else incident.step
+    return [f for f in state.failed_saves
+            if f.reason == "integrity" and f.attempt == incident.attempt and f.step >= first]  # fmt: skip
+
+
+def _refused_words(refused: list[FailedSave]) -> list[str]:
+    if not refused:
+        return []
+    steps = joined([step_text(f.step) for f in refused])
+    return [f"The save at step {steps} was refused by a check; nothing was written."]
+
+
+def _none_covered(incident: Incident) -> str:
+    if incident.window is not None and incident.window.contained:
+        return "The wrong value was kept out of the weights: no checkpoint holds it."
+    return "No checkpoint was saved inside the window."
+
+
+def _numbers(covered: list[Checkpoint]) -> str:
+    steps = sorted({c.step for c in covered})
+    if len(steps) == 1:
+        return f"step {step_text(steps[0])}"
+    if len(steps) <= 3:
+        return f"steps {joined([step_text(s) for s in steps])}"
+    return f"{len(steps)} saves"
+
+
+def _saved_by(covered: list[Checkpoint]) -> str:
+    attempts = sorted({c.attempt for c in covered})
+    steps = sorted({c.step for c in covered})
+    who = f"attempt{'s' if len(attempts) > 1 else ''} {joined([str(a) for a in attempts])}"
+    span = f", steps {step_text(steps[0])} to {step_text(steps[-1])}" if len(steps) > 3 else ""
+    return f"Saved by {who} inside the window{span}."
+
+
+def cost_panel(incident: Incident) -> Panel:
+    """Return COST SO FAR."""
+    gpus = any(has_gpu(s) for s in incident.suspects)
+    number, detail, span = cost_text(incident.cost, gpus, incident.resume is not None)
+    return Panel(number, None, (detail, sentence(span)))
+
+
+def reasons(incident: Incident) -> Mapping[str, tuple[str, ...]]:
+    """Return WHY, AGAINST and UNKNOWN: at most three sentences each, never empty."""
+    groups = {"WHY": incident.reasons_for, "AGAINST": incident.reasons_against, "UNKNOWN": incident.unknown}
+    return {word: _at_most(tuple(map(sentence, found))) for word, found in groups.items()}
+
+
+def _at_most(found: tuple[str, ...]) -> tuple[str, ...]:
+    if not found:
+        return (sentence(NOTHING_KNOWN),)
+    if len(found) <= MOST_REASONS:
+        return found
+    return (*found[:MOST_REASONS], f"… and {len(found) - MOST_REASONS} more in the evidence.")
+
+
+def things_to_do(state: RunState, incident: Incident, run_path: Path | None = None) -> tuple[Advice, ...]:
+    """Return DO. ``run_path``: the run directory, which a command for a relative checkpoint path needs."""
+    resume, out = incident.resume, []
+    for words, command in advice(incident):
+        loads = command is not None and command == resume_command(resume)  # it stands in the panel already
+        out.append(Advice(words, None if loads else command, _followed(state, incident) if loads else ""))
+    if resume is not None and resume.exists and incident.recovered_by is None:
+        where = (run_path or Path()) / resume.path
+        out.append(Advice("Check its bytes first", f"lastgood checkpoint verify {shlex.quote(str(where))}"))
+    return tuple(out)
+
+
+def _followed(state: RunState, incident: Incident) -> str:
+    """Say which attempt resumed where the incident says to, and how far it is."""
+    if incident.resume is None:
+        return ""
+    later = [a for a in state.attempts if a.number > incident.attempt and a.parent]
+    attempt = next((a for a in reversed(later) if a.parent and a.parent.path == incident.resume.path), None)
+    if attempt is None:
+        return ""
+    step = step_text(attempt.last_step)
+    if incident.recovered_by == attempt.number:
+        return f"attempt {attempt.number} recovered, step {step}"
+    return f"attempt {attempt.number} {'running' if attempt.ended_at is None else 'ended'}, step {step}"
+
+
+def resume_note(incident: Incident) -> str:
+    """Say where the resume command belongs."""
+    without = without_phrase(incident)
+    return f"on every rank, after loading it{', ' + without if without else ''}"
+
+
+def is_open(incident: Incident) -> bool:
+    """Tell whether an incident waits for a decision."""
+    return incident.state in {"open", "reopened"}
+
+
+def state_words(incident: Incident, now: str) -> str:
+    """Return how the incident stands at time ``now`` (RFC 3339): ``open 14 min``, ``recovered by attempt 2``."""
+    if not is_open(incident):
+        return state_phrase(incident)
+    return f"{incident.state} {age_text((moment(now) - moment(incident.opened_at)).total_seconds())}"
+
+
+def standing(incident: Incident, now: str) -> tuple[str, ...]:
+    """Return how the incident stands, how long that took, and since when it is known."""
+    end = incident.closed_at if incident.state == "closed" else incident.recovered_at
+    took = ""
+    if not is_open(incident) and end:
+        took = f" after {duration_text((moment(end) - moment(incident.opened_at)).total_seconds())}"
+    return (state_words(incident, now) + took, f"known since {clock_text(incident.opened_at)} UTC")
+
+
+def sentence(words: str) -> str:
+    """Return words as a sentence: a capital at its start, a full stop at its end."""
+    words = words.strip()
+    if not words:
+        return words
+    return words[:1].upper() + words[1:] + ("" if words[-1] in ".!?…" else ".")

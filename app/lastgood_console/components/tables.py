@@ -1,0 +1,230 @@
+"""Draw tables as HTML: hairlines, two clocks, a word beside every symbol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Final
+
+from lastgood.events import ProgressData, Result
+from lastgood.state import Attempt, Checkpoint, FailedSave, Incident, LastGood, Place, RunState
+from lastgood.timeline import TimelineEntry
+from lastgood.wording import (
+    clock_text,
+    device_text,
+    has_gpu,
+    hex_text,
+    moment,
+    quantity_text,
+    step_text,
+    window_text,
+)
+from lastgood_console.components.decision import sentence
+from lastgood_console.components.strip import is_last_good
+from lastgood_console.components.symbols import marked, result_mark, status_mark, trust_mark
+
+MOST_ROWS: Final = 200
+NOTHING: Final = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column's head; ``kind``: "" (text), "num" (right-aligned), "nowrap", "hex" or "prose"."""
+
+    head: str
+    kind: str = ""
+
+
+def table_html(columns: Sequence[Column], rows: Iterable[tuple[str, Sequence[str]]], *, label: str) -> str:
+    """Return a table. ``rows``: (row classes, cells); cells are HTML already, everything else is escaped here."""
+    head = "".join(f'<th scope="col"{_class(c)}>{escape(c.head)}</th>' for c in columns)
+    body = "".join(_row_html(columns, classes, cells) for classes, cells in rows)
+    table = f'<table class="lg-table"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div class="lg-scroll" tabindex="0" role="region" aria-label="{escape(label, quote=True)}">{table}</div>'
+
+
+def _row_html(columns: Sequence[Column], classes: str, cells: Sequence[str]) -> str:
+    inner = "".join(f"<td{_class(c)}>{cell}</td>" for c, cell in zip(columns, cells, strict=True))
+    return f'<tr class="{escape(classes, quote=True)}">{inner}</tr>' if classes else f"<tr>{inner}</tr>"
+
+
+def _class(column: Column) -> str:
+    return f' class="lg-{column.kind}"' if column.kind else ""
+
+
+# evidence
+
+
+EVIDENCE: Final = (
+    Column("Check", "nowrap"), Column("Result", "nowrap"), Column("Happened", "nowrap"),
+    Column("Known (UTC)", "nowrap"), Column("Subject"), Column("Observed", "hex"), Column("Expected", "hex"),
+    Column("Evidence", "prose"),
+)  # fmt: skip
+
+
+def evidence_html(evidence: Sequence[Mapping[str, Any]]) -> str:
+    """Return what the checks said about an incident: the ``evidence`` of its document, as the exports have it."""
+    return table_html(EVIDENCE, [("", _evidence_row(row)) for row in evidence], label="Evidence")
+
+
+def _evidence_row(row: Mapping[str, Any]) -> list[str]:
+    where = f'<small class="lg-hex">{escape(row["where"])}</small>' if row["where"] else ""
+    known = clock_text(row["known_at"]) if row["known_at"] else NOTHING
+    detail = sentence(row["detail"]) if row["detail"] else NOTHING
+    return [
+        escape(row["check"]),
+        result_mark(row["result"]),
+        escape(row["happened"]) or NOTHING,
+        known,
+        (escape(row["subject"]) or NOTHING) + where,
+        escape(hex_text(row["observed"])) or NOTHING,
+        escape(hex_text(row["expected"])) or NOTHING,
+        escape(detail),
+    ]
+
+
+# what happened, and when we knew
+
+
+STORY: Final = (
+    Column("Happened", "nowrap"),
+    Column("Known (UTC)", "nowrap"),
+    Column("Event", "prose"),
+    Column("By", "nowrap"),
+)
+
+
+def story_html(told: Iterable[TimelineEntry]) -> str:
+    """Return the table "What happened, and when we knew"."""
+    rows = [("", [escape(e.happened), clock_text(e.known_at), escape(e.text), escape(e.who)]) for e in told]
+    return table_html(STORY, rows[:MOST_ROWS], label="What happened, and when we knew")
+
+
+# checkpoints
+
+
+CHECKPOINTS: Final = (
+    Column("Step", "num"), Column("Attempt", "num"), Column("Trust", "nowrap"), Column("Why", "prose"),
+    Column("Saved (UTC)", "nowrap"), Column("Parent", "num"), Column("Replica", "nowrap"),
+    Column("Fingerprint", "hex"), Column("Size", "num"), Column("Path"),
+)  # fmt: skip
+
+
+def checkpoints_html(state: RunState, resume: LastGood | None = None) -> str:
+    """Return the trust of every checkpoint, newest first, and the saves that did not happen.
+
+    ``resume``: the checkpoint that an incident says to resume from; its row says so.
+    """
+    items: list[Checkpoint | FailedSave] = [*state.checkpoints, *state.failed_saves]
+    items.sort(key=lambda c: (c.saved_at if isinstance(c, Checkpoint) else c.at, c.attempt, c.step), reverse=True)
+    rows = [
+        _checkpoint_row(c, state, resume) if isinstance(c, Checkpoint) else _failed_row(c) for c in items[:MOST_ROWS]
+    ]
+    return table_html(CHECKPOINTS, rows, label="Checkpoints")
+
+
+def _checkpoint_row(c: Checkpoint, state: RunState, resume: LastGood | None) -> tuple[str, list[str]]:
+    good = is_last_good(c, state)
+    why = escape(sentence(c.reason)) or NOTHING
+    named = resume is not None and (c.attempt, c.step, c.path) == (resume.attempt, resume.step, resume.path)
+    said = "Last good." if good else "Resume point of this incident." if named else ""
+    open_tint = " lg-tr-open" if good and c.trust != "trusted" else ""
+    cells = [
+        f"<b>{step_text(c.step)}</b>" if good else step_text(c.step),
+        str(c.attempt),
+        trust_mark(c.trust),
+        f"<b>{said}</b> {why}" if said else why,
+        clock_text(c.saved_at),
+        _parent_text(c),
+        _check_text(c.checks.get("replica")),
+        escape(hex_text(c.fingerprint[:16])) or NOTHING,
+        bytes_text(c.bytes),
+        f'<span class="lg-hex">{escape(c.path)}</span>',
+    ]
+    return (f"lg-tr-lastgood{open_tint}" if good else ""), cells
+
+
+def _failed_row(f: FailedSave) -> tuple[str, list[str]]:
+    refused = f.reason == "integrity"
+    why = "A check failed at the save; nothing was written." if refused else escape(sentence(f.reason))
+    mark = marked("tainted", "refused") if refused else marked("missing", "failed")
+    cells = [
+        step_text(f.step),
+        str(f.attempt),
+        mark,
+        why,
+        clock_text(f.at),
+        NOTHING,
+        _check_text(f.checks.get("replica")),
+    ]
+    return "", [*cells, NOTHING, NOTHING, f'<span class="lg-hex">{escape(f.path)}</span>']
+
+
+def _parent_text(c: Checkpoint) -> str:
+    if not c.parent_known or c.parent is None:
+        return "unknown" if not c.parent_known else NOTHING
+    same = c.parent.attempt == c.attempt
+    return step_text(c.parent.step) if same else f"{step_text(c.parent.step)} of attempt {c.parent.attempt}"
+
+
+def _check_text(result: Result | None) -> str:
+    return {"passed": "passed", "failed": "failed", "not_run": "not run", None: NOTHING}[result]
+
+
+def bytes_text(size: int | None) -> str:
+    """Return a size as ``402 GB``, ``2.4 MB``; "–" when it is not known."""
+    if size is None:
+        return NOTHING
+    value, unit = float(size), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if value < 1000 or unit == "TB":
+            break
+        value /= 1000
+    return f"{value:.0f} {unit}" if value >= 100 or unit == "B" else f"{value:.1f} {unit}"
+
+
+# incidents
+
+
+INCIDENT_HEADS: Final = ("Run", "Verdict", "Device", "Window", "Resume", "Known (UTC)", "State", "Cost")
+
+
+def incident_cells(incident: Incident, standing: str, now: str) -> list[str]:
+    """Return the cells of an incident's row after its link, as HTML. ``now``: RFC 3339."""
+    resume = step_text(incident.resume.step) if incident.resume and incident.resume.exists else "none"
+    known = clock_text(incident.opened_at)
+    if not incident.opened_at.startswith(now[:10]):
+        known = f"{moment(incident.opened_at):%d %b %H:%M}"
+    cells = [
+        escape(incident.run),
+        status_mark(incident.status),
+        escape(_devices(incident.suspects)),
+        escape(window_text(incident.window)),
+        resume,
+        known,
+        escape(standing),
+        cost_words(incident),
+    ]
+    return cells
+
+
+def cost_words(incident: Incident) -> str:
+    """Return the device hours that an incident has cost."""
+    unit = "GPU-h" if any(has_gpu(s) for s in incident.suspects) else "device-h"
+    return f"{quantity_text(incident.cost.device_hours)} {unit}"
+
+
+def _devices(suspects: Sequence[Place]) -> str:
+    if not suspects:
+        return NOTHING
+    return device_text(suspects[0]) if len(suspects) == 1 else f"{len(suspects)} candidates"
+
+
+def attempts_text(attempt: Attempt | None, progress: ProgressData | None = None) -> str:
+    """Return ``attempt 2 · step 96 · 4 ranks``."""
+    if attempt is None:
+        return "no attempt yet"
+    step = max(attempt.last_step, progress.get("step", 0) if progress else 0)
+    ranks = f"{step_text(attempt.world_size)} rank{'' if attempt.world_size == 1 else 's'}"
+    return f"attempt {attempt.number} · step {step_text(step)} · {ranks}"

@@ -1,0 +1,139 @@
+"""Decide which run needs a person first, and what the overview says about each: plain values, no HTML.
+
+A run needs a decision while an incident of it is open. What is silent is not healthy: a late check, an attempt that
+ended in an error and a run that stopped writing are said before anything else about a run without an incident.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lastgood.events import ProgressData
+from lastgood.state import Incident, RunState
+from lastgood.wording import age_text, joined, resume_headline, scope_phrase, state_phrase, step_text
+from lastgood_console.components.decision import is_open
+from lastgood_console.components.meters import latest, meters
+from lastgood_console.components.symbols import STATUS_SYMBOL, Symbol
+
+SILENT_AFTER_SECONDS: Final = 300.0
+"""Rank 0 writes its progress every 30 s; ten missed writes are silence."""
+MOST_SENTENCES: Final = 3
+
+DECIDE, WARN, WATCH, RUNNING, ENDED = range(5)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run on the overview. ``rank``: DECIDE, WARN, WATCH (recovered, still training), RUNNING or ENDED."""
+
+    state: RunState
+    rank: int
+    symbol: Symbol
+    words: str
+    incident: Incident | None
+
+    @property
+    def open_incidents(self) -> tuple[Incident, ...]:
+        """Return the incidents that wait for a decision."""
+        return tuple(i for i in self.state.incidents if is_open(i))
+
+
+def rows(
+    states: Iterable[RunState],
+    *,
+    progress: Mapping[str, ProgressData] | None = None,
+    silent_seconds: Mapping[str, float] | None = None,
+) -> tuple[RunRow, ...]:
+    """Return the runs, newest trouble first.
+
+    ``progress``: run -> its newest progress. ``silent_seconds``: run -> how long nothing was written.
+    """
+    told, silent = progress or {}, silent_seconds or {}
+    found = [row(state, told.get(state.run), silent.get(state.run, 0.0)) for state in states]
+    found.sort(key=_newest_first, reverse=True)
+    return tuple(sorted(found, key=lambda r: r.rank))
+
+
+def _newest_first(found: RunRow) -> str:
+    return found.incident.opened_at if found.rank == DECIDE and found.incident else found.state.last_event_at
+
+
+def row(state: RunState, progress: ProgressData | None = None, silent_seconds: float = 0.0) -> RunRow:
+    """Return one run's standing."""
+    waiting = [i for i in state.incidents if is_open(i)]
+    newest = waiting[0] if waiting else state.incidents[0] if state.incidents else None
+    if waiting:
+        words = f"{waiting[0].status} {scope_phrase(waiting[0])}".strip()
+        return RunRow(state, DECIDE, STATUS_SYMBOL[waiting[0].status], words, newest)
+    trouble = _trouble(state, progress, silent_seconds)
+    if trouble:
+        return RunRow(state, WARN, "warning", trouble, newest)
+    return _quiet(state, newest)
+
+
+def _quiet(state: RunState, newest: Incident | None) -> RunRow:
+    after = f", {state_phrase(newest)}" if newest else ""
+    if not state.active:
+        return RunRow(state, ENDED, "ended", f"{_end_words(state)}{after}", newest)
+    watched = newest is not None and newest.state == "recovered"
+    words = f"running{after}" if newest else "healthy"
+    return RunRow(state, WATCH if watched else RUNNING, "healthy", words, newest)
+
+
+def _trouble(state: RunState, progress: ProgressData | None, silent_seconds: float) -> str:
+    attempt = state.attempt
+    if attempt is None:
+        return "no attempt has started"
+    if attempt.ended_at and attempt.end_reason in {"exception", "signal"}:
+        return f"stopped at step {step_text(attempt.last_step)}: {attempt.end_reason}"
+    if not state.active:
+        return ""
+    if silent_seconds > SILENT_AFTER_SECONDS:
+        return f"silent for {age_text(silent_seconds)}: it may have ended without a word"
+    late = latest(meters(state, progress))
+    return f"{late.check} is {step_text(late.late_by)} steps late" if late else ""
+
+
+def _end_words(state: RunState) -> str:
+    reason = state.attempt.end_reason if state.attempt else None
+    return "completed" if reason == "completed" else f"ended: {reason or 'unknown'}"
+
+
+def headline(found: Sequence[RunRow]) -> str:
+    """Say how many runs need a decision."""
+    waiting = sum(r.rank == DECIDE for r in found)
+    if waiting == 1:
+        return "One run needs a decision."
+    if waiting:
+        return f"{waiting} runs need a decision."
+    return f"{len(found)} run{'' if len(found) == 1 else 's'}, no open incident."
+
+
+def consequence(found: Sequence[RunRow]) -> str:
+    """Say what to do about the first runs in trouble, and how the others stand."""
+    troubled = [r for r in found if r.rank in {DECIDE, WARN}]
+    said = [f"{r.state.run}: {_needs(r)}." for r in troubled[:MOST_SENTENCES]]
+    if len(troubled) > MOST_SENTENCES:
+        said.append(f"{len(troubled) - MOST_SENTENCES} more below.")
+    quiet = [("running", WATCH), ("healthy", RUNNING), ("ended", ENDED)]
+    counts = [(word, sum(r.rank == rank for r in found)) for word, rank in quiet]
+    rest = [f"{n} {'has ended' if n == 1 else 'have ended'}" if word == "ended" else
+            f"{n} {'is' if n == 1 else 'are'} {word}" for word, n in counts if n]  # fmt: skip
+    return " ".join([*said, *([joined(rest) + "."] if rest else [])])
+
+
+def _needs(found: RunRow) -> str:
+    incident = found.incident
+    if found.rank != DECIDE or incident is None:
+        return found.words
+    resume = incident.resume
+    first = f"resume from {resume_headline(resume)}" if resume and resume.exists else incident.status
+    if not incident.suspects:
+        return f"{first}; no rank stands out"
+    named = [f"rank {s.rank} on {s.node}" for s in incident.suspects[:3]]
+    accused = incident.status == "attributed"
+    verb = ("is" if len(incident.suspects) == 1 else "are") + " accused" if accused else "may be wrong"
+    more = f" and {len(incident.suspects) - 3} more" if len(incident.suspects) > 3 else ""
+    return f"{first}; {joined(named, 'and' if accused else 'or')}{more} {verb}"

@@ -1,0 +1,191 @@
+"""Run the console: pages, HTTP routes and the ledger in one process, on one port.
+
+``lastgood console [RUNS...]``. Streamlit calls a statistics host unless told not to, and ignores its environment
+variables under ``st.App``, so every setting that matters is passed to ``App.run``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from lastgood.ingest import EventIntake, is_loopback
+from lastgood.ledger import Ledger, default_state_dir
+from lastgood.serve import run_paths
+from lastgood_console.export.tokens import ThemeName, theme
+from lastgood_console.store import Store, use
+
+DEFAULT_PORT: Final = 8490
+PORTS_TO_TRY: Final = 50
+
+
+def main(args: Sequence[str]) -> int:
+    """Run ``lastgood console`` until Ctrl-C. Returns 0, or 2 when it cannot serve."""
+    options = _parser().parse_args(list(args))
+    if remote := [path for path in options.runs if "://" in path]:
+        return _cannot(f"{remote[0]} is an object store; the runs must lie on a mounted POSIX file system")
+    try:
+        port = free_port(options.host, options.port)
+    except OSError as problem:
+        return _cannot(f"cannot listen on {options.host}:{options.port} ({problem}): choose another --port or --host")
+    token = os.environ.get("LASTGOOD_TOKEN") or None
+    paths = run_paths(options.runs)
+    store = open_store(paths, options.state)
+    announce(options.host, port, options.port, paths, token)
+    _serve(store, options.host, port, intake(store, paths, options.state, token))
+    return 0
+
+
+def open_store(paths: Sequence[Path], state_dir: Path | None) -> Store:
+    """Open the process's store on these run directories."""
+    ledger = Ledger(paths, state_dir=state_dir or default_state_dir(paths))
+    return use(Store(ledger, places=tuple(paths)))
+
+
+def intake(store: Store, paths: Sequence[Path], state_dir: Path | None, token: str | None) -> EventIntake:
+    """Return what takes posted events in."""
+    assert isinstance(store.ledger, Ledger)
+    return EventIntake(state_dir or default_state_dir(paths), store.ledger, token)
+
+
+def _serve(store: Store, host: str, port: int, events: EventIntake) -> None:
+    import streamlit as st
+
+    from lastgood_console.api import routes
+
+    app = st.App(str(files("lastgood_console") / "app.py"), routes=routes(store, events))
+    store.start()
+    try:
+        app.run(config=streamlit_config(host, port))
+    finally:
+        store.stop()
+
+
+def free_port(host: str, wanted: int) -> int:
+    """Return the wanted port, or the next free one. Raises ``OSError`` when the host cannot be listened on."""
+    last: OSError | None = None
+    for port in [wanted] if wanted == 0 else range(wanted, min(65536, wanted + PORTS_TO_TRY)):
+        try:
+            return _bound_port(host, port)
+        except PermissionError:
+            raise
+        except OSError as problem:
+            last = problem
+            if not _taken(problem):
+                raise
+    raise last or OSError("no port")
+
+
+def _bound_port(host: str, port: int) -> int:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((host, port))
+        probe.listen()
+        return int(probe.getsockname()[1])
+
+
+def _taken(problem: OSError) -> bool:
+    return problem.errno == errno.EADDRINUSE
+
+
+def announce(host: str, port: int, wanted: int, paths: Sequence[Path], token: str | None) -> None:
+    """Say where the console is, and what a person should know before opening it."""
+    shown = f"[{host}]" if ":" in host else "127.0.0.1" if host == "0.0.0.0" else host
+    print(f"lastgood console reads {', '.join(map(str, paths))}: http://{shown}:{port}", flush=True)
+    if port != wanted and wanted:
+        _warn(f"port {wanted} is taken; {port} is the next free one")
+    if missing := [str(path) for path in paths if not path.exists()]:
+        _warn(f"{', '.join(missing)} does not exist yet; runs that appear there will be found")
+    if not token and not is_loopback(host):
+        _warn(
+            "open to other machines without LASTGOOD_TOKEN: anyone there reads the runs; nobody there can post events"
+        )
+
+
+def streamlit_config(host: str, port: int) -> dict[str, Any]:
+    """Return Streamlit's settings: address, privacy, and the look's theme from the token table."""
+    config: dict[str, Any] = {
+        "server.address": host,
+        "server.port": port,
+        "server.headless": True,
+        "server.fileWatcherType": "none",
+        "browser.gatherUsageStats": False,
+        "client.toolbarMode": "viewer",
+        "client.showErrorDetails": "none",
+        "theme.baseFontSize": 14,
+        "theme.font": "sans-serif",
+        "theme.codeFont": "monospace",
+        "theme.codeFontSize": "0.857rem",
+        "theme.headingFontSizes": ["1.429rem", "1.143rem", "1rem", "1rem", "0.929rem", "0.857rem"],
+        "theme.headingFontWeights": [600] * 6,
+        "theme.baseRadius": "3px",
+        "theme.buttonRadius": "3px",
+        "theme.paddingTop": "0.75rem",
+        "theme.paddingBottom": "3rem",
+        "theme.linkUnderline": True,
+    }
+    for name in ("light", "dark"):
+        config |= {f"theme.{name}.{key}": value for key, value in theme_colours(name).items()}
+    return config
+
+
+def theme_colours(name: ThemeName) -> Mapping[str, str]:
+    """Return Streamlit's theme colours from the tokens."""
+    t = theme(name)
+    return {
+        "primaryColor": t["act"],
+        "backgroundColor": t["bg"],
+        "secondaryBackgroundColor": t["panel"],
+        "textColor": t["ink"],
+        "linkColor": t["ink"],
+        "borderColor": t["border"],
+        "codeBackgroundColor": t["panel"],
+        "codeTextColor": t["ink"],
+        "dataframeBorderColor": t["line"],
+        "dataframeHeaderBackgroundColor": t["bg"],
+        "dataframeHeaderTextColor": t["ink3"],
+        "redColor": t["tainted"],
+        "orangeColor": t["suspect"],
+        "yellowColor": t["suspect"],
+        "greenColor": t["trusted"],
+        "blueColor": t["trusted"],
+        "grayColor": t["unverified"],
+    }
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="lastgood console",
+        description="Browse runs and incidents. On the same port: /metrics, /healthz, POST /api/events and exports.",
+    )
+    parser.add_argument("runs", nargs="*", metavar="RUNS", help="run directories or folders of them; default: "
+                        "$LASTGOOD_RUNS, else ./runs")  # fmt: skip
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; default: %(default)s")
+    parser.add_argument("--port", type=_port, default=DEFAULT_PORT, help="when taken, the next free one is used; "
+                        "0 takes any; default: %(default)s")  # fmt: skip
+    parser.add_argument("--state", type=Path, metavar="DIR", help="where posted events are kept; default: "
+                        ".lastgood in the first of RUNS")  # fmt: skip
+    return parser
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text} is not a port: give 0 to 65535")
+    return int(text)
+
+
+def _warn(text: str) -> None:
+    print(f"lastgood: warning: {text}", file=sys.stderr, flush=True)
+
+
+def _cannot(text: str) -> int:
+    print(f"lastgood console: {text}", file=sys.stderr)
+    return 2

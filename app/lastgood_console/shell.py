@@ -1,0 +1,42 @@
+"""Give page scripts what each of them asks Streamlit and the store for: the snapshot, the time, the theme, links."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Final
+
+import streamlit as st
+
+from lastgood_console.components.heads import freshness
+from lastgood_console.export.tokens import ThemeName
+from lastgood_console.store import STALE_SECONDS, Snapshot, current
+
+TICK_SECONDS: Final = 2.0
+"""How often a page looks for news. What has not changed is not drawn again."""
+INCIDENT_PAGE: Final = "views/incident.py"
+OVERVIEW_PAGE: Final = "views/overview.py"
+
+
+def theme_name() -> ThemeName:
+    """Return the visitor's theme, as far as Streamlit knows it."""
+    return "dark" if st.context.theme.type == "dark" else "light"
+
+
+def fresh_html(snapshot: Snapshot, now: float) -> str:
+    """Return how old the data is."""
+    return freshness(snapshot.read_at, now, STALE_SECONDS)
+
+
+def link_to_incident(label: str, run: str, incident: str | None = None) -> None:
+    """Draw a link inside the app that carries the selection."""
+    params = {"run": run} | ({"incident": incident} if incident else {})
+    st.page_link(INCIDENT_PAGE, label=label, query_params=params)
+
+
+def no_runs_html() -> str:
+    """Return what to say when there is no run yet."""
+    places = ", ".join(str(place) for place in current().places) or "runs"
+    return (
+        f"No runs in <code>{escape(places)}</code>. Start one with <code>lastgood demo</code>, "
+        "or point the console at a run directory."
+    )

@@ -1,0 +1,145 @@
+"""Share one ledger between the pages, the routes and a thread that refreshes it.
+
+Streamlit runs a page script per visitor and per tick, each in its own thread, in the same process as the routes. So
+there is one store per process, opened by the server before it starts; pages take :func:`current` and read one
+:class:`Snapshot` per run of the script, which never changes under them. A failing refresh keeps the last snapshot:
+its age then says that it is stale.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event as Signal
+from threading import Lock, Thread
+from typing import Final, Protocol
+
+from lastgood.events import ProgressData
+from lastgood.state import RunState
+
+REFRESH_SECONDS: Final = 1.0
+STALE_SECONDS: Final = 60.0
+
+log = logging.getLogger("lastgood.console")
+
+
+class LedgerView(Protocol):
+    """What the store needs of a ledger."""
+
+    @property
+    def last_read_at(self) -> float | None:
+        """When the journals were last read (unix seconds)."""
+
+    def refresh(self) -> None:
+        """Read what is new."""
+
+    def runs(self) -> Mapping[str, RunState]:
+        """Return name -> state of every run."""
+
+    def progress(self, name: str) -> ProgressData | None:
+        """Return the newest progress of a run."""
+
+    def path_of(self, name: str) -> Path | None:
+        """Return the run directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything a page shows, read at one moment. ``read_at``: unix seconds; None before the first read."""
+
+    states: Mapping[str, RunState] = field(default_factory=dict)
+    progress: Mapping[str, ProgressData] = field(default_factory=dict)
+    silent_seconds: Mapping[str, float] = field(default_factory=dict)
+    read_at: float | None = None
+
+
+class Store:
+    """Hold a ledger and its newest snapshot. ``clock`` returns unix seconds; ``places``: what was asked to be read."""
+
+    def __init__(
+        self, ledger: LedgerView, *, places: tuple[Path, ...] = (), clock: Callable[[], float] = time.time
+    ) -> None:
+        self.ledger, self.places, self.clock = ledger, places, clock
+        self._lock = Lock()
+        self._snapshot = Snapshot()
+        self._stop = Signal()
+        self._thread: Thread | None = None
+        self._complained = False
+
+    def snapshot(self) -> Snapshot:
+        """Return the newest snapshot."""
+        with self._lock:
+            return self._snapshot
+
+    def refresh(self) -> None:
+        """Refresh the ledger and take a new snapshot."""
+        self.ledger.refresh()
+        self.publish()
+
+    def publish(self) -> None:
+        """Take a snapshot of what the ledger knows now (after a POST, without waiting for the next refresh)."""
+        states = dict(self.ledger.runs())
+        progress = {name: p for name in states if (p := self.ledger.progress(name)) is not None}
+        now = self.clock()
+        silent = {name: now - at for name, s in states.items() if s.active and (at := self._written_at(s)) is not None}
+        snapshot = Snapshot(states, progress, silent, self.ledger.last_read_at)
+        with self._lock:
+            self._snapshot = snapshot
+
+    def _written_at(self, state: RunState) -> float | None:
+        """Return when the newest attempt last wrote into its journal (its progress too), None when unknown."""
+        path = self.ledger.path_of(state.run)
+        if path is None or state.attempt is None:
+            return None
+        folder = path / "journal" / f"{state.attempt.number:06}"
+        try:
+            return max((f.stat().st_mtime for f in folder.iterdir()), default=None)
+        except OSError:
+            return None
+
+    def start(self, every_seconds: float = REFRESH_SECONDS) -> None:
+        """Refresh now and from now on, in a daemon thread."""
+        self._refresh_and_complain()
+        self._thread = Thread(target=self._run, args=(every_seconds,), name="lastgood-refresh", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, every_seconds: float) -> None:
+        while not self._stop.wait(every_seconds):
+            self._refresh_and_complain()
+
+    def _refresh_and_complain(self) -> None:
+        """A refresh that fails is said once; the pages show how old their data is."""
+        try:
+            self.refresh()
+        except Exception:
+            if not self._complained:
+                log.exception("the runs cannot be read; the pages keep their last content")
+            self._complained = True
+        else:
+            self._complained = False
+
+
+_current: Store | None = None
+
+
+def use(store: Store) -> Store:
+    """Make this the process's store."""
+    global _current
+    _current = store
+    return store
+
+
+def current() -> Store:
+    """Return the process's store."""
+    if _current is None:
+        raise RuntimeError("no store is open: start the console with `lastgood console`, not with `streamlit run`")
+    return _current

@@ -1,0 +1,204 @@
+"""Incident: who lied, from where to resume, what not to use; then the timeline, the peers and the evidence."""
+
+from html import escape
+
+import streamlit as st
+
+from lastgood.peers import peers
+from lastgood.state import CheckStatus, Incident, LastGood, RunState
+from lastgood.timeline import entries, injected, story
+from lastgood.wording import ranks_text, state_phrase, step_text
+from lastgood_console.cache import document, peers_picture, timeline_picture
+from lastgood_console.components import peers_chart, timeline_chart
+from lastgood_console.components.decision import (
+    avoid_panel,
+    cost_panel,
+    is_open,
+    resume_note,
+    resume_panel,
+    things_to_do,
+)
+from lastgood_console.components.heads import empty, page_head, rfc3339, section, unreadable_warning
+from lastgood_console.components.meters import latest, meters, meters_html
+from lastgood_console.components.panels import (
+    advice_html,
+    crumb_html,
+    panel_html,
+    reasons_html,
+    standing_html,
+    verdict_html,
+)
+from lastgood_console.components.selection import select
+from lastgood_console.components.strip import key_html, layout, strip_html
+from lastgood_console.components.tables import Column, checkpoints_html, evidence_html, story_html, table_html
+from lastgood_console.export.document import dumps
+from lastgood_console.export.html import render
+from lastgood_console.shell import OVERVIEW_PAGE, TICK_SECONDS, fresh_html, link_to_incident, no_runs_html, theme_name
+from lastgood_console.store import Snapshot, current
+
+DO_WIDTH = 210
+MOST_OTHERS = 12
+
+
+def crumb(incident: Incident, snapshot: Snapshot, seconds: float) -> None:
+    """Draw run and incident, the way to other incidents, and how this one stands."""
+    left, right = crumb_html(incident), standing_html(incident, rfc3339(seconds), fresh_html(snapshot, seconds))
+    others = [i for s in snapshot.states.values() for i in s.incidents if (i.run, i.id) != (incident.run, incident.id)]
+    with st.container(horizontal=True, vertical_alignment="center", key="lg-crumb"):
+        st.html(left, width="content")
+        if others:
+            with st.popover(f"{len(others)} more incident{'' if len(others) == 1 else 's'}", type="tertiary"):
+                for other in sorted(others, key=lambda i: (is_open(i), i.opened_at), reverse=True)[:MOST_OTHERS]:
+                    words = f"{other.run} › {other.id} · {other.status}, {state_phrase(other)}"
+                    link_to_incident(words, other.run, other.id)
+        st.html(right)
+
+
+def decision(state: RunState, incident: Incident) -> None:
+    """Draw the three panels."""
+    resume = resume_panel(state, incident)
+    border = resume.trust if resume.trust in {"trusted", "unverified"} else "none"
+    with st.container(key="lg-panels"):
+        first, second, third = st.columns([2.1, 1.05, 1.05])
+        with first, st.container(border=True, height="stretch", key=f"lg-panel-resume-{border}"):
+            st.html(panel_html("RESUME FROM", resume))
+            if resume.command:
+                st.code(resume.command, language=None, wrap_lines=True)
+                st.html(f'<div class="lg-caption">{escape(resume_note(incident))}</div>')
+        with second, st.container(border=True, height="stretch", key="lg-panel-avoid"):
+            st.html(panel_html("DO NOT USE", avoid_panel(state, incident)))
+        with third, st.container(border=True, height="stretch", key="lg-panel-cost"):
+            st.html(panel_html("COST SO FAR" if incident.cost.rising else "COST", cost_panel(incident)))
+
+
+def reasons_and_advice(state: RunState, incident: Incident) -> None:
+    """Draw WHY, AGAINST, UNKNOWN beside DO and the exports."""
+    path = current().ledger.path_of(state.run)
+    with st.container(key="lg-decision"):
+        left, right = st.columns([1, 1.1])
+        with left:
+            st.html(reasons_html(incident))
+        with right, st.container(key="lg-todo"):
+            for number, advice in enumerate(things_to_do(state, incident, path), start=1):
+                with st.container(horizontal=True, vertical_alignment="center", key=f"lg-do-{number}"):
+                    st.html(advice_html(number, advice), width=DO_WIDTH if advice.command else "stretch")
+                    if advice.command:
+                        st.code(advice.command, language=None, wrap_lines=True)
+            exports(state, incident)
+
+
+def exports(state: RunState, incident: Incident) -> None:
+    """Offer the incident as files. They are written when asked for, from the document that the page shows too."""
+    with st.container(horizontal=True, horizontal_alignment="right", key="lg-exports"):
+        name = f"{state.run}-{incident.id}"
+        st.download_button("Export report (HTML)", lambda: render(document(state, incident)), f"{name}.html",
+                           "text/html", key="export-html", on_click="ignore", type="primary")  # fmt: skip
+        st.download_button("Export timeline (JSON)", lambda: dumps(document(state, incident)), f"{name}.json",
+                           "application/json", key="export-json", on_click="ignore")  # fmt: skip
+
+
+def first_screen(state: RunState, incident: Incident, snapshot: Snapshot, seconds: float) -> None:
+    """Draw everything down to the strip."""
+    crumb(incident, snapshot, seconds)
+    st.html(verdict_html(incident))
+    if warning := unreadable_warning(state):
+        st.html(warning)
+    decision(state, incident)
+    reasons_and_advice(state, incident)
+    strip = layout(state, incident)
+    st.html(strip_html(strip) + key_html(strip))
+
+
+def timeline(state: RunState, incident: Incident) -> None:
+    """Draw the timeline and the same entries as a table."""
+    st.html(section("Timeline", "drag to move, scroll to zoom, double-click to reset · UTC, steps beside it"))
+    picture = timeline_picture(state, incident, theme_name())
+    st.altair_chart(picture, theme=None, width="stretch", key="timeline", alt=timeline_chart.spoken(state, incident))
+    st.html(section("What happened, and when we knew", "two clocks: when it happened, when it was known"))
+    st.html(story_html(story(entries(state, incident))))
+    if told := injected(state, incident):
+        lines = "; ".join(escape(line) for line in told)
+        st.html(f'<div class="lg-caption">Ground truth, not evidence: {lines}.</div>')
+
+
+def against_peers(incident: Incident) -> None:
+    """Draw each suspect's metric against its peers."""
+    for found in peers(incident):
+        note = f"{peers_chart.metric_text(found)}, difference from the median of the peers, by step"
+        title = f"{ranks_text([found.rank]).capitalize()} against its peers"
+        st.html(section(title, f"{note} · context only: a metric never accuses"))
+        picture, words = peers_picture(found, incident, theme_name()), peers_chart.spoken(found, incident)
+        st.altair_chart(picture, theme=None, width="stretch", key=f"peers-{found.rank}-{found.metric}", alt=words)
+        with st.expander("The same numbers as a table"):
+            heads = [Column(head, "num") for head in ("Step", f"Rank {found.rank}", "Median", "p10", "p90")]
+            rows = [("", [escape(cell) for cell in row]) for row in peers_chart.numbers(found)]
+            st.html(table_html(heads, rows, label=title))
+
+
+def checkpoints(state: RunState, resume: LastGood | None = None) -> None:
+    """Draw the trust of every checkpoint."""
+    st.html(section("Checkpoints", f"newest first · {len(state.checkpoints)} saved"))
+    if state.checkpoints or state.failed_saves:
+        st.html(checkpoints_html(state, resume))
+    else:
+        st.html(empty("Nothing saved yet. Resume is possible from step 0 only."))
+
+
+def show_incident(state: RunState, incident: Incident, snapshot: Snapshot, seconds: float) -> None:
+    """Draw an incident."""
+    first_screen(state, incident, snapshot, seconds)
+    timeline(state, incident)
+    against_peers(incident)
+    count = len(incident.findings)
+    st.html(section("Evidence", f"{count} finding{'' if count == 1 else 's'} · happened and known are two clocks"))
+    st.html(evidence_html(document(state, incident)["evidence"]))
+    checkpoints(state, incident.resume)
+
+
+def show_run(state: RunState, snapshot: Snapshot, seconds: float) -> None:
+    """Draw a run without an incident."""
+    steps = state.attempt.last_step if state.attempt else 0
+    replay = next((c for c in state.checks if c.check == "replay"), None)
+    st.html(f'<div class="lg-caption">{escape(state.run)}</div>')
+    words = f"No finding in {step_text(steps)} steps."
+    found = meters(state, snapshot.progress.get(state.run))
+    late = latest(found)
+    said = f"{late.check.capitalize()} is {step_text(late.late_by)} steps late." if late else ""
+    st.html(page_head(words, f"{replay_words(replay, steps)} {said}".strip(), fresh_html(snapshot, seconds)))
+    if warning := unreadable_warning(state):
+        st.html(warning)
+    st.html(section("Steps since each check passed") + meters_html(found))
+    if state.checkpoints:
+        strip = layout(state)
+        st.html(strip_html(strip) + key_html(strip))
+    checkpoints(state)
+
+
+def replay_words(replay: CheckStatus | None, steps: int) -> str:
+    """Say what replay has seen so far."""
+    if replay is None or not replay.running:
+        why = f" ({replay.reason})" if replay and replay.reason != "switched off" else ""
+        return f"Replay is off{why}: a wrong gradient would not be seen."
+    if replay.last_pass_step < 0:
+        return "Replay has not passed yet."
+    return f"Replay last passed {step_text(max(0, steps - replay.last_pass_step))} steps ago."
+
+
+@st.fragment(run_every=TICK_SECONDS)
+def page() -> None:
+    """Draw the page, again at every tick."""
+    snapshot, seconds = current().snapshot(), current().clock()
+    chosen = select(snapshot.states, st.query_params.get("run"), st.query_params.get("incident"))
+    if chosen.problem:
+        st.html(page_head("Nothing at this address.", chosen.problem, fresh_html(snapshot, seconds)))
+        st.page_link(OVERVIEW_PAGE, label="Open overview")
+    elif chosen.state is None:
+        st.html(page_head("No runs.", "", fresh_html(snapshot, seconds)))
+        st.html(empty(no_runs_html()))
+    elif chosen.incident is None:
+        show_run(chosen.state, snapshot, seconds)
+    else:
+        show_incident(chosen.state, chosen.incident, snapshot, seconds)
+
+
+page()

@@ -1,0 +1,71 @@
+"""Overview: how many runs need a decision, which first, and the recent incidents."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from lastgood.state import Incident
+from lastgood_console.components.decision import state_words
+from lastgood_console.components.heads import empty, page_head, rfc3339, section, unreadable_warning
+from lastgood_console.components.run_row import run_html
+from lastgood_console.components.tables import INCIDENT_HEADS, incident_cells
+from lastgood_console.components.triage import RunRow, consequence, headline, rows
+from lastgood_console.shell import TICK_SECONDS, fresh_html, link_to_incident, no_runs_html
+from lastgood_console.store import Snapshot, current
+
+MOST_INCIDENTS = 20
+LINK_WIDTH = 104
+
+
+def runs(found: Sequence[RunRow], snapshot: Snapshot, now: str) -> None:
+    """Draw the runs, newest trouble first."""
+    st.html(section("Runs", "newest trouble first"))
+    for row in found:
+        with st.container(horizontal=True, key=f"lg-run-{row.state.run}"):
+            st.html(run_html(row, snapshot.progress.get(row.state.run), now))
+            with st.container(width=LINK_WIDTH):
+                target = row.incident.id if row.incident else None
+                link_to_incident("Open incident" if target else "Open run", row.state.run, target)
+
+
+def recent_incidents(incidents: Sequence[Incident], now: str) -> None:
+    """Draw the newest incidents, each with a link."""
+    shown = incidents[:MOST_INCIDENTS]
+    st.html(section("Recent incidents", f"newest first · {len(shown)} of {len(incidents)} · times in UTC"))
+    if not shown:
+        st.html(empty("No incident in any run."))
+        return
+    with st.container(key="lg-incidents"):
+        with st.container(horizontal=True, key="lg-inc-head"):
+            st.html('<div class="lg-inc-head"><span>Incident</span></div>', width=LINK_WIDTH)
+            st.html(
+                f'<div class="lg-inc lg-inc-head">{"".join(f"<span>{head}</span>" for head in INCIDENT_HEADS)}</div>'
+            )
+        for incident in shown:
+            with st.container(horizontal=True, key=f"lg-inc-{incident.run}-{incident.id}"):
+                with st.container(width=LINK_WIDTH):
+                    link_to_incident(incident.id, incident.run, incident.id)
+                cells = incident_cells(incident, state_words(incident, now), now)
+                st.html(f'<div class="lg-inc">{"".join(f"<span>{cell}</span>" for cell in cells)}</div>')
+
+
+@st.fragment(run_every=TICK_SECONDS)
+def page() -> None:
+    """Draw the page, again at every tick."""
+    snapshot, seconds = current().snapshot(), current().clock()
+    now = rfc3339(seconds)
+    if not snapshot.states:
+        st.html(page_head("No runs.", "", fresh_html(snapshot, seconds)))
+        st.html(empty(no_runs_html()))
+        return
+    found = rows(snapshot.states.values(), progress=snapshot.progress, silent_seconds=snapshot.silent_seconds)
+    st.html(page_head(headline(found), consequence(found), f"{fresh_html(snapshot, seconds)} · {now[11:19]} UTC"))
+    warnings = "".join(unreadable_warning(row.state) for row in found)
+    if warnings:
+        st.html(warnings)
+    runs(found, snapshot, now)
+    incidents = [i for row in found for i in row.state.incidents]
+    recent_incidents(sorted(incidents, key=lambda i: i.opened_at, reverse=True), now)
+
+
+page()
