@@ -24,6 +24,8 @@ from lastgood.events import Event
 
 QUEUE_EVENTS: Final = 1000
 BATCH_EVENTS: Final = 100
+BATCH_BYTES: Final = 1 << 20
+"""A finding may name thousands of ranks, and the console takes 4 MiB at once; one event always makes a batch."""
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 
@@ -103,7 +105,17 @@ class Delivery:
             self._changed.wait_for(lambda: self._queue or self._deadline is not None)
             if self._budget() <= 0:
                 return []
-            return [self._queue.popleft() for _ in range(min(BATCH_EVENTS, len(self._queue)))]
+            return self._batch()
+
+    def _batch(self) -> list[Event]:
+        batch: list[Event] = []
+        size = 0
+        while self._queue and len(batch) < BATCH_EVENTS:
+            size += len(self._queue[0].to_line())
+            if batch and size > BATCH_BYTES:
+                break
+            batch.append(self._queue.popleft())
+        return batch
 
     def _budget(self) -> float:
         """Return the seconds that the next post may take."""
