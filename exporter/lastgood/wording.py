@@ -362,7 +362,10 @@ def advice(incident: Incident) -> tuple[tuple[str, str | None], ...]:
         return (("Look at the batch and the code of this step; no device needs attention", None),)
     steps: list[tuple[str, str | None]] = []
     command = resume_command(incident.resume)
-    if command is not None:
+    if incident.recovered_by is not None:
+        words = f"Resumed from {resume_headline(incident.resume)} {without_phrase(incident)}".strip()
+        steps.append((f"{words}: attempt {incident.recovered_by} has recovered", None))
+    elif command is not None:
         words = f"Resume from {resume_headline(incident.resume)} {without_phrase(incident)}".strip()
         steps.append((words, command))
     elif incident.status != "suspicious":

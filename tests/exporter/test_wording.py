@@ -143,6 +143,14 @@ def test_only_accused_nodes_are_drained_and_candidates_are_left_out() -> None:
     assert wording.without_phrase(undecided) == "without node-a and node-b"
 
 
+def test_what_has_been_done_is_not_asked_for_again() -> None:
+    recovered = about("gradient")
+    assert wording.advice(recovered)[0] == ("Resumed from step 50 without node-b: attempt 2 has recovered", None)
+    still_open = replace(recovered, state="open", recovered_by=None)
+    command = 'monitor.resume("checkpoints/a1-step-000050")'
+    assert wording.advice(still_open)[0] == ("Resume from step 50 without node-b", command)
+
+
 def test_a_node_name_cannot_leave_its_place_in_a_command() -> None:
     assert wording.drain_command("a;rm -rf /", about("gradient")).startswith("scontrol update nodename='a;rm -rf /' ")
 

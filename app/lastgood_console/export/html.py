@@ -77,6 +77,11 @@ def code(text: Any) -> str:
     return f'<code><bdi dir="auto">{e(text)}</bdi></code>'
 
 
+def breakable(html: str) -> str:
+    """Let a dotted name break after its dots."""
+    return html.replace(".", ".<wbr>")
+
+
 def with_symbol(tone: str, word: str, css_class: str = "") -> str:
     """Return a symbol and its word."""
     return f'<span class="sw {e(css_class or tone)}">{icon(tone)}{e(word)}</span>'
@@ -266,7 +271,7 @@ def _evidence_row(row: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
     result = with_symbol(_RESULT_TONES[row["result"]], wording.RESULT_WORDS[row["result"]], row["result"])
     subject = e(row["subject"]) or "–"
     if row["where"]:
-        subject += f"<small>{code(row['where'])}</small>"
+        subject += f"<small>{breakable(code(row['where']))}</small>"
     if row["happened"]:
         known = f", known {wording.clock_text(row['known_at'])}" if row["known_at"] else ""
         subject += f"<small>{e(row['happened'] + known)}</small>"
