@@ -212,6 +212,7 @@ def test_without_a_terminal_everything_is_told_once_and_without_control_codes() 
         screen.show(view())
         screen.show(view())
     assert out.getvalue().splitlines() == [
+        "Attempt 1: starting processes.",
         "          step 25   loss 2.750",
         "02:58:02  step 25  saved checkpoints/a1-step-000025",
     ]

@@ -166,7 +166,7 @@ def _flip(options: Options, schedule: Schedule) -> Expected:
     """The next comparison that reads the flipped bit finds it; two replicas cannot outvote each other."""
     times = schedule.replica_times()
     found = next(time for time in times if _reads(time, options))
-    passed = (time for time in times if time < found and _covers(time, options))
+    passed = (time for time in times if time < found and _proves(time, found))
     start = _last(_state(time) for time in passed if _state(time) < options.step)
     undecided = options.world_size == 2
     return Expected(
@@ -189,9 +189,9 @@ def _reads(time: When, options: Options) -> bool:
     return time > (options.step, _UPDATE) and _state(time) >= options.step + late
 
 
-def _covers(time: When, options: Options) -> bool:
-    """Tell whether a comparison reads the kind of state that flips: the loop reads weights only."""
-    return options.fault == "weight" or time[1] != _REPLICA
+def _proves(time: When, found: When) -> bool:
+    """Tell whether a comparison read all that the failed one read: in the loop, weights only."""
+    return found[1] == _REPLICA or time[1] != _REPLICA
 
 
 def _state(time: When) -> int:
@@ -200,10 +200,11 @@ def _state(time: When) -> int:
 
 
 def _resume(schedule: Schedule, start: int, found: When) -> int:
-    """Return the newest save outside the window that was audited afterwards; without replay, outside the window."""
+    """Return the newest save outside the window that was audited afterwards, else the newest outside; else 0."""
+    outside = [step for step in schedule.saves() if step <= start]
     audited = _last(time[0] for time in schedule.replay_times() if time < found)
-    newest = min(start, audited) if schedule.options.replay else start
-    return _last(step for step in schedule.saves() if step <= newest)
+    trusted = _last(step for step in outside if step <= audited)
+    return trusted or _last(outside)
 
 
 def _saved(schedule: Schedule, start: int, found: When) -> tuple[int, ...]:

@@ -133,13 +133,13 @@ def _saves(state: RunState, expected: Expected) -> Iterator[str]:
 
 
 def _tensor(state: RunState, incident: Incident, options: Options) -> Iterator[str]:
-    """Hold a flipped bit's finding to the tensor that was flipped; an optimizer's flip may show in weights first."""
-    finding = incident.findings[0]
+    """Hold a flipped bit's finding to the tensor that was flipped, or to the weight that this optimizer state moved."""
     if options.fault not in ("weight", "optimizer") or not state.injections:
         return
-    if options.fault == "weight" or finding.phase != "loop":
-        named = finding.tensor and finding.tensor.replace("/", ".")
-        yield from _differs("the tensor", named, str(state.injections[0].data["tensor"]))
+    truth = str(state.injections[0].data["tensor"])
+    named = (incident.findings[0].tensor or "no tensor").replace("/", ".")
+    if options.fault == "weight" or not truth.startswith(f"{named}."):
+        yield from _differs("the tensor", named, truth)
 
 
 def _with_trust(state: RunState, *trust: str) -> Iterable[Checkpoint]:

@@ -92,6 +92,7 @@ class PlainScreen:
         self._console = console
         self._told: set[tuple[str, str]] = set()
         self._loss_told: set[tuple[int, int]] = set()
+        self._attempts_told: set[int] = set()
 
     def __enter__(self) -> PlainScreen:
         return self
@@ -103,6 +104,9 @@ class PlainScreen:
 
     def show(self, view: View) -> None:
         """Print the moments and losses that were not printed yet."""
+        if view.attempt not in self._attempts_told:
+            self._attempts_told.add(view.attempt)
+            self._console.print(f"Attempt {view.attempt}: starting processes.", highlight=False)
         for line in view.lines:
             if line.step % self.EVERY_STEPS == 0 and (view.attempt, line.step) not in self._loss_told:
                 self._loss_told.add((view.attempt, line.step))
@@ -127,7 +131,7 @@ def introduction(options: Options) -> list[str]:
     lines = [
         f"Real training of a small model on text: {options.nodes} nodes with {ranks} each and one spare node, "
         f"{options.steps} steps.",
-        "The nodes are simulated: names for groups of processes on this one machine.",
+        "The nodes are simulated: names for groups of processes on this one machine. Times are UTC.",
     ]
     if options.fault == "none":
         return [*lines, "No fault is injected."]
@@ -180,7 +184,7 @@ def trust_table(checkpoints: Sequence[Checkpoint], last_good: tuple[int, int, st
     for save in checkpoints:
         mark = f"{TRUST_SYMBOLS[save.trust]} {save.trust}"
         best = (save.attempt, save.step, save.path) == last_good
-        why = f"last good: {save.reason}" if best else save.reason
+        why = f"Last good. {save.reason}" if best else save.reason
         table.add_row(save.path, Text(mark, TRUST_STYLES.get(save.trust, "")), why, style="bold" if best else "")
     return table
 

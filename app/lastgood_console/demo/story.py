@@ -104,8 +104,9 @@ def _ended(event: Event, places: Sequence[Place]) -> tuple[str, Mood]:
 
 def _checked(event: Event, places: Sequence[Place]) -> tuple[str, Mood] | None:
     data = event.data
-    kind = {"probe": f"{data['check']} probe", "immediate": f"immediate {data['check']}"}.get(
-        data["phase"], str(data["check"])
+    name = str(data["check"])
+    kind = {"probe": f"{name} probe", "immediate": f"immediate {name}", "close": f"closing {name}"}.get(
+        data["phase"], name
     )
     if data["result"] == "not_run":
         return f"{kind} not run: {data['reason']}", "doubt"
