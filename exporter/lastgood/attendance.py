@@ -62,7 +62,7 @@ class Attendance:
             return  # one voice: the lowest rank that waits
         names = ", ".join(map(str, missing))
         warnings.warn(
-            f"lastgood: a save waits since {self.timeout:.0f} s for rank {names}: every rank must enter "
+            f"lastgood: a save waits since {self.timeout:g} s for rank {names}: every rank must enter "
             "monitor.checkpoint(path), also those that write nothing.",
             RuntimeWarning,
             stacklevel=2,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,12 +16,11 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from lastgood.errors import ConfigError
-from lastgood.events import CHECKS
+from lastgood.events import CHECKS, slug
 
 Policy = Literal["stop", "skip", "record"]
 POLICIES: Final = get_args(Policy)
 
-_SLUG = re.compile(r"[a-z0-9._-]+")
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 
 
@@ -75,7 +73,7 @@ class Config:
             self.run_dir,
             "a POSIX path on shared storage; mount the object store, or give a local path and copy it",
         )
-        _require(not self.run or bool(_SLUG.fullmatch(self.run)), "run", self.run, "a slug of a-z, 0-9, '.', '_', '-'")
+        _require(not self.run or slug(self.run) == self.run, "run", self.run, "a slug of a-z, 0-9, '.', '_', '-'")
         parse_policy(self.policy)
 
     def policy_for(self, check: str) -> str:
@@ -124,11 +122,6 @@ def parse_policy(policy: str | Mapping[str, str]) -> dict[str, str]:
         _require(check == "*" or check in CHECKS, "policy", check, f"a check of {', '.join(CHECKS)}")
         out |= dict.fromkeys(CHECKS, value) if check == "*" else {check: value}
     return out
-
-
-def slug(text: str) -> str:
-    """Turn a name into a run id: lower case, everything else a dash."""
-    return re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-.") or "run"
 
 
 def _policy_pair(part: str) -> tuple[str, str]:

@@ -81,7 +81,7 @@ def verdict_data(
 def resume_data(last_good: LastGood) -> dict[str, Any]:
     """Return ``ResumeData``."""
     return {
-        "attempt": last_good.attempt,
+        "attempt": max(last_good.attempt, 0),
         "step": last_good.step,
         "path": last_good.path,
         "trust": last_good.trust,

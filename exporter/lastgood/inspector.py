@@ -161,8 +161,8 @@ class Inspector:
             return PROCEED
         rows = self.world.gather_ints([int(own["loss"]), int(own["local"])])
         stages = {r: "loss" if row[0] else "local" for r, row in enumerate(rows) if any(row)}
-        weights_decision = self._compare_weights("immediate", step - 1, step)
-        round_ = self._immediate(step, stages)
+        replicas = self._compare_weights("immediate", step - 1, step)
+        round_ = self._immediate(step, stages, replicas)
         ruling = rule_finite(stages, round_.nonfinite_disputes if round_ else [], self.judge.nodes)
         if not round_:
             ruling = self._explain(ruling)
@@ -176,7 +176,7 @@ class Inspector:
         if ruling.accused and round_:
             found.append(self.judge.finding("replay", step, "immediate", ruling.accused, observed="not finite"))
             found[1]["expected"] = "finite on another node"
-        decision = weights_decision.worse(self.judge.publish("finite", ruling, found))
+        decision = replicas.worse(self.judge.publish("finite", ruling, found))
         if round_ and others and others.status and not set(others.accused) <= set(ruling.accused):
             decision = decision.worse(self._publish_replay(round_, "immediate", step, others))
         return decision
@@ -231,8 +231,9 @@ class Inspector:
         return self._with_immediate(self.judge.publish("conservation", ruling, [found], guarded=False), step)
 
     def _with_immediate(self, decision: Decision, step: int) -> Decision:
-        decision = decision.worse(self._compare_weights("immediate", step - 1, step))
-        round_ = self._immediate(step, {})
+        replicas = self._compare_weights("immediate", step - 1, step)
+        decision = decision.worse(replicas)
+        round_ = self._immediate(step, {}, replicas)
         if round_ is None:
             return decision
         return decision.worse(self._judge_replay(round_, "immediate", step))
@@ -243,7 +244,9 @@ class Inspector:
         decision = PROCEED
         if self.replica_due(step):
             decision = self._compare_weights("loop", step - 1, step)
-        if self.replay_due(step) and self.replayer is not None and self.recorder is not None:
+        if self.replay_due(step) and self.replayer and self.recorder:
+            if self._replicas_differ(decision, self._audit_phase(step), step):
+                return decision
             round_ = self.replayer.round(self.recorder.current[:1], actual=True)
             decision = decision.worse(self._judge_replay(round_, self._audit_phase(step), step))
         return decision
@@ -282,9 +285,9 @@ class Inspector:
 
     # --- replay ------------------------------------------------------------------------------------------------------
 
-    def _immediate(self, step: int, nonfinite: Mapping[int, str]) -> Round | None:
+    def _immediate(self, step: int, nonfinite: Mapping[int, str], replicas: Decision) -> Round | None:
         """Replay this very step at once. All micro-batches of a rank whose step was not finite, else the last one."""
-        if self.replayer is None or self.recorder is None:
+        if self.replayer is None or self.recorder is None or self._replicas_differ(replicas, "immediate", step):
             return None
         micros = self.recorder.current
         round_ = self.replayer.round(
@@ -294,6 +297,13 @@ class Inspector:
             self.judge.journal_check("replay", "immediate", step, step, "not_run", round_.reason)
             return None
         return round_
+
+    def _replicas_differ(self, replicas: Decision, phase: str, step: int) -> bool:
+        """Tell whether the comparison just before failed: ranks with other weights cannot replay each other's batch."""
+        if replicas is PROCEED:
+            return False
+        self.judge.journal_check("replay", phase, step, step, "not_run", "the replicas differ")
+        return True
 
     def _judge_replay(self, round_: Round, phase: str, step: int) -> Decision:
         if round_.reason:
@@ -354,7 +364,9 @@ class Inspector:
         Returns the decision, check -> result for the save's record, and the fingerprints (two lanes).
         """
         passed = self.judge.passed
-        results = {name: "passed" if passed.get(name) == step else "not_run" for name in ("finite", "conservation")}
+        results: dict[str, str] = {}
+        if step != self.start_step:  # no step of this attempt ran before: there was nothing for them to see
+            results |= {n: "passed" if passed.get(n) == step else "not_run" for n in ("finite", "conservation")}
         items = [*weights(self.module), *optimizer_state(self.module, self.optimizers)]
         result = compare(self.world, items, self.session.nodes, lanes=2)
         decision = PROCEED
@@ -362,8 +374,9 @@ class Inspector:
         if self.world.size > 1:
             decision = self._judge_replica(result, phase, step, step)
             results["replica"] = "failed" if result.ruling else "passed"
-        if probe and decision.action != "stop" and step != self.start_step:
-            judged, results["replay"] = self._probe("probe" if phase == "save" else phase, step)
+        name = "probe" if phase == "save" else phase
+        if probe and self.replayer and step != self.start_step and not self._replicas_differ(decision, name, step):
+            judged, results["replay"] = self._probe(name, step)
             decision = decision.worse(judged)
         return decision, results, result.digests
 

@@ -23,7 +23,7 @@ from lastgood.comm import World
 from lastgood.fingerprint import count_nonfinite, fingerprint
 from lastgood.pairing import arbiter, partners
 from lastgood.recorder import MicroBatch, Recorder, loss_of, set_buffers, untouched
-from lastgood.verdict import Dispute
+from lastgood.verdict import Dispute, impartial
 
 MAX_DISPUTES: Final = 16
 """Disputes of one round that are arbitrated; one broken node of eight ranks makes at most sixteen."""
@@ -211,13 +211,19 @@ class _Turn:
                 self.result.tensors[owner] = self._first_tensor(owner)
 
     def _choose_arbiters(self, arbitrated: Sequence[int], odd: Sequence[int]) -> dict[int, int]:
-        busy = {rank for owner in odd for rank in (owner, self.result.pairs[owner])}
+        """Choose owner -> arbiter: a rank in no dispute, else one whose only disputes are with the two."""
+        disputes = [(owner, self.result.pairs[owner]) for owner in odd]
+        parties = {rank for pair in disputes for rank in pair}
+        nodes, environments = self.replayer.nodes, self.replayer.environments
         chosen: dict[int, int] = {}
         for owner in arbitrated:
-            found = arbiter(owner, self.result.pairs[owner], self.replayer.nodes, self.replayer.environments, busy)
+            pair = (owner, self.result.pairs[owner])
+            taken = set(chosen.values())
+            partial = {rank for rank in parties if not impartial(rank, pair, disputes)}
+            found = arbiter(*pair, nodes, environments, parties | taken)
+            found = arbiter(*pair, nodes, environments, partial | taken) if found is None else found
             if found is not None:
                 chosen[owner] = found
-                busy.add(found)
         return chosen
 
     def _second_runs(self, arbitrated: Sequence[int], arbiters: Mapping[int, int]) -> dict[int, _Again]:

@@ -17,7 +17,7 @@ Not covered: who stops and who goes on (policy), which steps are affected (:mod:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -50,11 +50,12 @@ class Ruling:
 class Dispute:
     """One pair of a replay round that disagreed: the owner of a batch, its partner, and the arbiter.
 
-    Values are gradient fingerprints of the owner's batch (None: not run). ``arbiter`` is a rank on a third node that is
-    not party to another dispute. ``second_batch_odd``: on a second batch the owner again differed from the others
-    (None: not tried). ``eager_agrees``: run without compilation, owner and partner agree. ``eager_splits``: without
-    compilation the owner still differs from partner and arbiter. ``same_environment``: all three share the
-    environment key. For a round after a non-finite step the values are 1 (non-finite) and 0 (finite).
+    Values are gradient fingerprints of the owner's batch (None: not run). ``arbiter`` is a rank on a third node that
+    is party to no dispute with anybody else (see :func:`impartial`). ``second_batch_odd``: on a second batch the owner
+    again differed from the others (None: not tried). ``eager_agrees``: run without compilation, owner and partner
+    agree. ``eager_splits``: without compilation the owner still differs from partner and arbiter.
+    ``same_environment``: all three share the environment key. For a round after a non-finite step the values are 1
+    (non-finite) and 0 (finite).
     """
 
     owner: int
@@ -236,10 +237,19 @@ def _backs_owner(d: Dispute, odd: Sequence[Dispute], nodes: Mapping[int, str]) -
 
 
 def _arbiter(d: Dispute, odd: Sequence[Dispute], nodes: Mapping[int, str]) -> int | None:
-    """Return the arbiter's value if it may judge: on a third node and not party to another dispute."""
+    """Return the arbiter's value if it may judge: on a third node, and impartial."""
     if d.arbiter is None or nodes.get(d.arbiter) in (nodes.get(d.owner), nodes.get(d.partner)):
         return None
-    return None if any(d.arbiter in (o.owner, o.partner) for o in odd) else d.arbiter_first
+    return d.arbiter_first if impartial(d.arbiter, (d.owner, d.partner), [(o.owner, o.partner) for o in odd]) else None
+
+
+def impartial(rank: int, pair: tuple[int, int], disputes: Iterable[tuple[int, int]]) -> bool:
+    """Tell whether a rank may judge a pair: it is party to no dispute with anybody else.
+
+    A dispute with one of the two does not disqualify it: with three ranks on three nodes the broken one disputes with
+    both others, and two nodes that come to the same bits still outvote the third.
+    """
+    return all(set(pair) & set(other) for other in disputes if rank in other)
 
 
 def _odd_again(d: Dispute, odd: Sequence[Dispute]) -> bool:

@@ -115,9 +115,18 @@ def test_undecided_does_not_stand_when_the_owner_does_not_repeat_itself() -> Non
     assert not arbitrate([dispute(owner_second=8, arbiter=None, arbiter_first=None)], NODES).stands
 
 
-def test_an_arbiter_on_a_node_of_the_pair_or_in_a_dispute_may_not_judge() -> None:
+def test_an_arbiter_on_a_node_of_the_pair_or_in_a_dispute_with_another_may_not_judge() -> None:
     assert ruled(dispute(arbiter=4, second_batch_odd=True))[0] == "undecided"
-    assert ruled(dispute(arbiter=1, second_batch_odd=True), dispute(1, 3, None, arbiter_first=None))[0] == "undecided"
+    other = dispute(1, 2, None, arbiter_first=None, partner_first=7)
+    assert ruled(dispute(arbiter=1, second_batch_odd=True), other)[0] == "undecided"
+
+
+def test_three_ranks_on_three_nodes_settle_it_among_themselves() -> None:
+    nodes = {0: "node-a", 1: "node-b", 2: "node-c"}
+    owned = dispute(2, 0, 1, second_batch_odd=True)
+    replayed = dispute(1, 2, 0, arbiter_first=1)
+    ruling = arbitrate([owned, replayed], nodes)
+    assert (ruling.status, ruling.accused, ruling.nature) == ("attributed", (2,), "persistent")
 
 
 def test_pairs_that_agree_need_no_ruling() -> None:

@@ -1,0 +1,164 @@
+"""Real training on three gloo ranks (training_cases.py): one job runs all cases, each test reads one of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.exporter.ranks import run_ranks
+
+SCRIPT = Path(__file__).with_name("training_cases.py")
+NODES = ["node-a", "node-b", "node-c"]
+
+pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each rank saw, by case."""
+    root = tmp_path_factory.mktemp("training")
+    environ = {"LASTGOOD_METRICS_ADDRESS": "127.0.0.1"}
+    return [dict(lines) for lines in run_ranks(SCRIPT, [str(root)], nodes=NODES, environ=environ)]
+
+
+def test_weights_state_and_buffers_are_bitwise_the_same_with_and_without(seen: list[dict[str, Any]]) -> None:
+    for rank in seen:
+        assert rank["same_weights_with_and_without"]["equal"]
+
+
+def test_every_check_of_that_run_ran_and_passed(seen: list[dict[str, Any]]) -> None:
+    checks = [tuple(c) for c in seen[0]["same_weights_with_and_without"]["checks"]]
+    wanted = {("replica", "loop"), ("replay", "first"), ("replay", "audit"), ("replica", "close"), ("replay", "close")}
+    assert {c[:2] for c in checks} == wanted
+    assert {c[2] for c in checks} == {"passed"}
+
+
+def test_a_users_own_hook_keeps_its_result_and_only_conservation_does_not_run(seen: list[dict[str, Any]]) -> None:
+    result = seen[0]["a_users_own_hook"]
+    assert result["equal"]
+    assert set(result["not_run"]) == {"conservation", "at_rest"}
+    assert {tuple(c) for c in result["checks"]} == {("replica", "passed"), ("replay", "passed")}
+
+
+def test_a_nan_is_attributed_under_a_users_own_hook_too(seen: list[dict[str, Any]]) -> None:
+    assert "Rank 1 (node-b, slot 0)" in seen[0]["a_users_own_hook_and_nan"]
+
+
+def test_a_skipped_step_leaves_weights_and_state_bitwise(seen: list[dict[str, Any]]) -> None:
+    for rank in seen:
+        result = rank["skip_leaves_everything_bitwise"]
+        assert result["equal"]
+        assert result["zero_grad_ran"]
+        assert result["moved"], "the step after it must train again"
+
+
+def test_a_skipped_step_counts_and_its_finding_is_contained(seen: list[dict[str, Any]]) -> None:
+    result = seen[0]["skip_leaves_everything_bitwise"]
+    assert result["step"] == 4
+    assert result["verdicts"] == [["attributed", "skip"]]
+    assert ["finite", "local", True] in result["findings"]
+    assert ["replay", "immediate", False] in result["findings"]
+
+
+def test_every_rank_raises_the_same_integrity_error(seen: list[dict[str, Any]]) -> None:
+    texts = {rank["everyone_raises_the_same"]["text"] for rank in seen}
+    assert len(texts) == 1
+    assert "Rank 2 (node-c" in texts.pop()
+
+
+def test_the_stop_is_journaled_and_the_finding_has_two_writers(seen: list[dict[str, Any]]) -> None:
+    result = seen[0]["everyone_raises_the_same"]
+    assert result["ended"] == [["integrity", 4]]
+    assert result["writers"] == [0, 2]
+    assert result["finding"]["ranks"] == [2]
+    assert any(item["kind"] == "peers" for item in result["finding"]["evidence"])
+
+
+def test_a_batch_that_cannot_be_pickled_is_not_run_on_all_ranks(seen: list[dict[str, Any]]) -> None:
+    rounds = seen[0]["a_batch_that_cannot_be_pickled"]
+    assert {r[1] for r in rounds} == {"not_run"}
+    assert all("cannot be pickled" in r[2] for r in rounds)
+
+
+def test_running_out_of_memory_in_a_replay_is_not_run_on_all_ranks(seen: list[dict[str, Any]]) -> None:
+    rounds = seen[0]["out_of_memory_in_a_replay"]
+    assert {r[1] for r in rounds} == {"not_run"}
+    assert all("rank 1" in r[2] for r in rounds)
+
+
+def test_a_replay_leaves_gradients_weights_buffers_and_generators_alone(seen: list[dict[str, Any]]) -> None:
+    for rank in seen:
+        assert rank["a_replay_leaves_no_trace"] == {"ran": True, "disputes": 0, "same": True}
+
+
+def test_a_rank_that_does_not_enter_the_save_is_named_by_one_rank(seen: list[dict[str, Any]]) -> None:
+    warned = [rank["a_rank_that_comes_late_to_a_save"]["warned"] for rank in seen]
+    assert "for rank 2" in warned[0][0]
+    assert warned[1:] == [[], []]
+    assert seen[0]["a_rank_that_comes_late_to_a_save"]["saved"] == 1
+
+
+def test_a_resume_verifies_the_bytes_and_journals_the_parent(seen: list[dict[str, Any]]) -> None:
+    result = seen[0]["resume_what_was_saved"]
+    assert result["text"] == ""
+    assert result["loaded"] == [[3, "checkpoint", {"fingerprint": "passed"}]]
+    assert result["started"][1] == [3, {"attempt": 1, "step": 3, "path": "checkpoint"}, True]
+
+
+def test_a_changed_weight_is_refused_on_all_ranks_with_both_fingerprints(seen: list[dict[str, Any]]) -> None:
+    texts = {rank["resume_what_was_changed"] for rank in seen}
+    assert len(texts) == 1
+    text = texts.pop()
+    assert "last.weight" in text
+    assert "on rank 1" in text
+    assert "stored fingerprint" in text
+
+
+def test_a_rank_with_another_thread_count_has_no_partner_and_accuses_nobody(seen: list[dict[str, Any]]) -> None:
+    result = seen[0]["another_thread_count_accuses_nobody"]
+    assert result == {"findings": 0, "left_out": [1], "rounds": 3}
+
+
+def test_a_job_that_does_not_repeat_itself_switches_replay_off_and_accuses_nobody(seen: list[dict[str, Any]]) -> None:
+    result = seen[0]["a_job_that_does_not_repeat_itself"]
+    assert result["findings"] == 0
+    assert [r[0] for r in result["rounds"]] == ["not_run"]
+    assert len(result["said"]) == 1
+
+
+def test_policy_record_lets_training_go_on(seen: list[dict[str, Any]]) -> None:
+    result = seen[0]["record_only_records"]
+    assert result["text"] == ""
+    assert result["actions"] == ["record"]
+    assert ["conservation", False, [1]] in result["findings"]
+
+
+def test_replicas_that_differ_are_not_replayed(seen: list[dict[str, Any]]) -> None:
+    assert {f[0] for f in seen[0]["record_only_records"]["findings"]} == {"conservation", "replica"}
+
+
+def test_what_the_sum_hides_is_seen_by_the_flag_one_step_later(seen: list[dict[str, Any]]) -> None:
+    assert ["conservation", "flag", 23, [1]] in seen[0]["too_little_to_be_seen_in_the_sum"]
+
+
+def test_infinities_of_a_loss_scaler_are_counted_and_no_finding(seen: list[dict[str, Any]]) -> None:
+    result = seen[0]["autocast_and_a_scaler"]
+    assert result["step"] == 6
+    assert result["findings"] == 0
+    assert 0 < result["skipped"] < 6
+    assert {r[1] for r in result["replays"]} == {"passed"}
+
+
+def test_one_decision_guards_all_optimizers(seen: list[dict[str, Any]]) -> None:
+    assert seen[0]["two_optimizers_and_one_decision"] == {"unchanged": [False, True, False], "step": 3}
+
+
+def test_two_thousand_clean_steps_have_no_finding(tmp_path: Path) -> None:
+    environ = {"LASTGOOD_METRICS_ADDRESS": "127.0.0.1"}
+    lines = run_ranks(SCRIPT, [str(tmp_path), "a_clean_run", "2000"], nodes=NODES, environ=environ)
+    result = dict(lines[0])["a_clean_run"]
+    assert result["findings"] == 0
+    assert result["runs"]["finite"] == result["runs"]["conservation"] == 2000
+    assert result["runs"]["replica"] >= 40
+    assert result["runs"]["replay"] >= 20
