@@ -355,26 +355,28 @@ def _alert(event: Event, text: str, who: str) -> TimelineEntry:
 
 
 def _restarts(state: RunState, shown: Sequence[Attempt]) -> Iterator[TimelineEntry]:
-    numbers = {a.number for a in shown}
-    for event in state.restarts:
-        if event.attempt not in numbers:
-            continue
-        seconds = _seconds(event.data.get("seconds"))
-        nodes = event.data.get("excluded") or []
-        without = f", without {wording.joined([str(n) for n in nodes])}" if nodes else ""
-        text = f"Restarted in {wording.duration_text(seconds)}{without}"
-        began, ended = _gap(state, event, seconds)
-        mark = _timed("restarts", "restart", "neutral", "", event, text, "launcher", ended)
-        yield replace(mark, happened=wording.clock_text(began), at=began, until=ended, known_at=ended)
-
-
-def _gap(state: RunState, event: Event, seconds: float) -> tuple[str, str]:
-    """Return when a restart began and ended: the gap between two attempts, else the event's own seconds."""
+    """Yield the restarts: as journaled, else as the gap between two attempts shows them."""
+    told = {event.attempt: event for event in state.restarts}
     for before, after in pairwise(state.attempts):
-        if after.number == event.attempt and before.number == event.attempt - 1:
-            return before.ended_at or before.last_event_at, after.started_at
-    began = wording.moment(event.time) - timedelta(seconds=seconds)
-    return began.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), event.time
+        if after in shown and after.number == before.number + 1:
+            event = told.pop(after.number, None)
+            gone = {p.node for p in before.places} - {p.node for p in after.places} if after.places else set()
+            excluded = [str(n) for n in event.data.get("excluded") or []] if event else sorted(gone)
+            began = before.ended_at or before.last_event_at
+            yield _restart(after.number, began, after.started_at, excluded, "launcher" if event else "lastgood")
+    for number, event in told.items():
+        if any(attempt.number == number for attempt in shown):
+            seconds = timedelta(seconds=_seconds(event.data.get("seconds")))
+            began = (wording.moment(event.time) - seconds).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            yield _restart(number, began, event.time, [str(n) for n in event.data.get("excluded") or []], "launcher")
+
+
+def _restart(attempt: int, began: str, ended: str, excluded: Sequence[str], who: str) -> TimelineEntry:
+    seconds = max(0.0, (wording.moment(ended) - wording.moment(began)).total_seconds())
+    without = f", without {wording.joined(excluded)}" if excluded else ""
+    text = f"Restarted in {wording.duration_text(seconds)}{without}"
+    entry = _entry("restarts", "restart", "neutral", "", attempt, None, began, text, until=ended, who=who, timed=True)
+    return replace(entry, known_at=max(began, ended))
 
 
 def _seconds(value: Any) -> float:
@@ -395,21 +397,31 @@ def _outcome(incident: Incident) -> Iterator[TimelineEntry]:
 
 
 def injected(state: RunState, incident: Incident) -> tuple[str, ...]:
-    """Tell the faults that were injected on purpose in the incident's attempts: ground truth, never evidence."""
+    """Tell the faults that were injected on purpose in the incident's attempts: ground truth, never evidence.
+
+    A permanent fault is journaled at every step; here it is one sentence.
+    """
     numbers = {a.number for a in attempts_of(state, incident)}
-    return tuple(injection_text(event) for event in state.injections if event.attempt in numbers)
+    faults: dict[tuple[Any, ...], list[Event]] = {}
+    for event in state.injections:
+        if event.attempt in numbers:
+            key = (event.attempt, event.data.get("site"), event.data.get("fault"), event.data.get("rank", event.rank))
+            faults.setdefault(key, []).append(event)
+    return tuple(injection_text(events) for events in faults.values())
 
 
-def injection_text(event: Event) -> str:
-    """Say what the fault injector did: the ground truth of a demo or drill."""
-    data = event.data
-    step = data.get("step", event.step)
-    rank = data.get("rank", event.rank)
-    fault = " ".join(str(data[key]) for key in ("fault", "site") if data.get(key))
-    where = "".join((f" on rank {rank}" if rank is not None else "", f" at step {step}" if step is not None else ""))
-    lasting = {True: " and from then on", False: ", once"}.get(data.get("permanent"), "")  # type: ignore[arg-type]
-    detail = "; ".join(str(data[key]) for key in ("tensor", "detail") if data.get(key))
-    return f"fault injected on purpose: {fault or 'unnamed'}{where}{lasting}" + (f" ({detail})" if detail else "")
+def injection_text(events: Sequence[Event]) -> str:
+    """Say what the fault injector did, in one sentence: the events of one fault of one rank in one attempt."""
+    data = events[0].data
+    steps = [int(step) for event in events if (step := event.data.get("step", event.step)) is not None]
+    rank = data.get("rank", events[0].rank)
+    fault = ", ".join(str(data[key]) for key in ("site", "fault") if data.get(key)) or "unnamed"
+    what = "; ".join(str(data[key]) for key in ("tensor", "detail") if data.get(key) and len(events) == 1)
+    when = f" at step {wording.step_text(steps[0])}" if steps else ""
+    if len(set(steps)) > 1:
+        when = f" in steps {wording.step_text(min(steps))} to {wording.step_text(max(steps))} ({len(events)} times)"
+    where = (f" on rank {rank}" if rank is not None else "") + f" of attempt {events[0].attempt}"
+    return f"fault injected on purpose: {fault}{where}{when}" + (f" ({what})" if what else "")
 
 
 # many marks

@@ -85,7 +85,7 @@ def test_a_refused_save_explains_why_nothing_is_to_be_avoided() -> None:
 
 def test_the_injected_fault_stands_apart_as_ground_truth() -> None:
     text = report(states.gradient())
-    assert '<p class="injected"><bdi dir="auto">Fault injected on purpose: scale backward on rank 3' in text
+    assert '<p class="injected"><bdi dir="auto">Fault injected on purpose: backward, scale on rank 3' in text
     assert "injected" not in report(states.gradient(injections=())).split("</style>")[1]
 
 

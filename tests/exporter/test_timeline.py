@@ -77,7 +77,16 @@ def test_the_injected_fault_is_ground_truth_and_no_entry() -> None:
     state = states.gradient()
     assert not [e for e in entries(state) if "inject" in e.text.lower() or "injection" in e.kind]
     (told,) = timeline.injected(state, state.incidents[0])
-    assert told.startswith("fault injected on purpose: scale backward on rank 3 at step 67")
+    assert told == "fault injected on purpose: backward, scale on rank 3 of attempt 1 at step 67 (blocks.1.mlp.up)"
+
+
+def test_a_permanent_fault_is_one_sentence() -> None:
+    fault = {"site": "gradient", "fault": "scale", "rank": 3, "tensor": "t", "permanent": True}
+    many = tuple(states.event("injection", s * 15.0, 1, fault | {"step": s}) for s in range(67, 101))
+    state = states.gradient(injections=many)
+    assert timeline.injected(state, state.incidents[0]) == (
+        "fault injected on purpose: gradient, scale on rank 3 of attempt 1 in steps 67 to 100 (34 times)",
+    )
 
 
 def test_the_story_has_what_happened_in_the_order_it_was_known() -> None:
@@ -91,7 +100,12 @@ def test_a_restart_fills_the_gap_between_two_attempts() -> None:
     state = states.gradient()
     (restart,) = of_kind(state, "restart")
     assert (restart.at, restart.until) == (state.attempts[0].ended_at, state.attempts[1].started_at)
-    assert restart.text == "Restarted in 4 min 10 s, without node-b"
+    assert restart.text == "Restarted in 4 min 14 s, without node-b"
+
+
+def test_a_restart_that_nobody_journaled_is_seen_by_its_gap_and_its_nodes() -> None:
+    (restart,) = of_kind(states.gradient(restarts=()), "restart")
+    assert (restart.text, restart.who) == ("Restarted in 4 min 14 s, without node-b", "lastgood")
 
 
 def test_a_restart_with_seconds_that_are_no_number_is_still_shown() -> None:
