@@ -105,10 +105,12 @@ def test_without_replay_a_nan_stays_suspicious(fault: str) -> None:
     ("fault", "step", "found_at", "window", "resume", "suspect"),
     [
         ("gradient", 1, 1, (0, 1), 0, ()),  # the first step is audited
-        ("gradient", 30, 50, (1, 50), 0, (25,)),
-        ("gradient", 150, 150, (100, 150), 100, (125,)),
-        ("nan", 80, 80, (50, 80), 50, (75,)),
-        ("nan", 50, 50, (1, 50), 0, (25,)),  # the step's own check comes before the audit
+        ("gradient", 30, 50, (25, 50), 0, ()),  # attempt 2 computes the same save 25: it was good
+        ("gradient", 60, 100, (50, 100), 50, (75,)),
+        ("gradient", 80, 100, (75, 100), 50, ()),
+        ("gradient", 150, 150, (125, 150), 100, ()),
+        ("nan", 80, 80, (75, 80), 50, ()),
+        ("nan", 50, 50, (25, 50), 0, ()),  # the step's own check comes before the audit
         ("weight", 75, 75, (50, 75), 50, ()),  # flipped just before its save
         ("weight", 49, 50, (25, 49), 25, ()),  # found in the loop; nothing after step 0 was audited afterwards
         ("weight", 90, 100, (75, 99), 50, ()),
@@ -127,6 +129,11 @@ def test_other_steps_follow_by_the_same_rules(
 def test_a_shorter_schedule_follows_the_same_rules() -> None:
     row = found(fault="gradient", step=27, steps=60, save_every=10, audit_every=20)
     assert (row.step, row.window, row.resume, row.suspect) == (40, (20, 40), 20, (30,))
+
+
+def test_without_a_second_attempt_no_window_is_narrowed() -> None:
+    row = found(fault="gradient", step=80, nodes=2)
+    assert (row.window, row.suspect) == ((50, 100), (75,))
 
 
 @pytest.mark.parametrize("step", [1, 24, 25, 26, 49, 50, 51, 67, 75, 99, 100, 101, 149, 150])

@@ -100,15 +100,16 @@ def _gradient(options: Options, schedule: Schedule) -> Expected:
     found = next(time for time in schedule.replay_times() if time[0] >= options.step)
     start = _last(time[0] for time in schedule.replay_times() if time[0] < options.step)
     undecided = options.nodes == 2 or options.world_size == 3
+    narrowed = start if undecided else _rerun(schedule, start)
     return Expected(
         check="replay",
         step=found[0],
         status="undecided" if undecided else "attributed",
         accused=frozenset() if undecided else frozenset({options.rank}),
         candidates=_neighbours(options) if undecided else frozenset(),
-        window=(start, found[0]),
+        window=(narrowed, found[0]),
         resume=_resume(schedule, start, found),
-        suspect=_saved(schedule, start, found),
+        suspect=_saved(schedule, narrowed, found),
         refused=found[0] if found[1] == _SAVE_PROBE else None,
         end="open" if undecided else "recovered",
     )
@@ -123,9 +124,9 @@ def _nan(options: Options, schedule: Schedule) -> Expected:
         step=options.step,
         status="attributed",
         accused=frozenset({options.rank}),
-        window=(start, options.step),
+        window=(_rerun(schedule, start), options.step),
         resume=_resume(schedule, start, found),
-        suspect=_saved(schedule, start, found),
+        suspect=_saved(schedule, _rerun(schedule, start), found),
         end="recovered",
     )
 
@@ -205,6 +206,11 @@ def _resume(schedule: Schedule, start: int, found: When) -> int:
     audited = _last(time[0] for time in schedule.replay_times() if time < found)
     trusted = _last(step for step in outside if step <= audited)
     return trusted or _last(outside)
+
+
+def _rerun(schedule: Schedule, start: int) -> int:
+    """Return where the window starts once attempt 2 has computed the same bits for the saves before the fault."""
+    return max(start, _last(step for step in schedule.saves() if step < schedule.options.step))
 
 
 def _saved(schedule: Schedule, start: int, found: When) -> tuple[int, ...]:
