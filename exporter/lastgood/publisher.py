@@ -20,7 +20,17 @@ from lastgood.journal import JournalWriter
 from lastgood.journal_read import JournalTail
 from lastgood.state import Incident, Place, RunState
 
-DELIVERED = ("finding", "verdict", "checkpoint.saved", "checkpoint.failed", "run.started", "run.ended", "check")
+DELIVERED = (
+    "finding",
+    "verdict",
+    "checkpoint.saved",
+    "checkpoint.failed",
+    "checkpoint.loaded",
+    "run.started",
+    "run.ended",
+    "check",
+    "progress",
+)
 
 
 class Publisher:
@@ -105,7 +115,7 @@ class Publisher:
         self._writer.close()
 
     def _on_event(self, event: Event) -> None:
-        if self.place.rank == 0:
+        if self.place.rank == 0 and event.type != "progress":
             self.history.append(event)
         if event.type in DELIVERED:
             self.delivery.post(event)
