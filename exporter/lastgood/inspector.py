@@ -58,6 +58,7 @@ class Inspector:
         self.tolerance: Tolerance | None = None
         self.previous_odd = False
         self.start_step = 0
+        self._audited = 0  # the newest step whose due checks ran: once per step, whatever is synchronised in it
 
     # --- what runs, and when -----------------------------------------------------------------------------------------
 
@@ -111,7 +112,8 @@ class Inspector:
         decision = self._numbers(view, facts, step)
         if decision.action == "proceed":
             self.judge.skipped_in_a_row = 0
-        if audit and decision.action in ("proceed", "record"):
+        if audit and decision.action in ("proceed", "record") and step != self._audited:
+            self._audited = step
             decision = decision.worse(self._audit(step))
         return decision
 

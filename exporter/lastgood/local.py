@@ -31,4 +31,4 @@ class LocalWatch:
             squares += float(square_sum)
         flags = [float(loss_is_bad), float(bad), 0.0, 0.0, 0.0, float(step), float(step) * step]
         norm = math.sqrt(squares) if math.isfinite(squares) else math.nan
-        return BackwardView(own=flags, total=flags, nonfinite_local=bad, local_norm=norm, reduced_norm=None)
+        return BackwardView(own=flags, total=flags, local_norm=norm, reduced_norm=None)

@@ -249,7 +249,7 @@ class Monitor:
             self._reduce = ReduceWatch(
                 self.model,
                 self.world,
-                flags=lambda: (self._loss_is_bad(), self.inspector.previous_odd, self.step + 1),
+                flags=lambda: (self._loss, self.inspector.previous_odd, self.step + 1),
                 on_backward=self._after_backward,
                 on_error=lambda error: self._failed(error),
                 injector=self.injector,
@@ -267,7 +267,7 @@ class Monitor:
         return self._loss is not None and not bool(torch.isfinite(self._loss))
 
     def _after_backward(self, view: BackwardView) -> None:
-        if self._phase != "training":
+        if self._phase != "training" or self._closed:
             return
         audit = self._micro >= self.config.accumulation or self._micro == 0
         step = self.step + 1
@@ -278,6 +278,8 @@ class Monitor:
     def _before_step(self, optimizer: Optimizer) -> None:
         """Read the decision; count the step at the first optimizer after a synchronised backward. No collective."""
         self._guard.restore()
+        if self._closed:
+            return
         self.start()
         if self._begins_a_step(optimizer):
             self._begin_update()
@@ -314,7 +316,7 @@ class Monitor:
 
     def _after_step(self, number: int, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._guard.restore()
-        if number:
+        if number or self._closed:
             return
         self.injector.after_update(self.step, self.module, optimizer)
         self._guarded(self._note_step, None)

@@ -93,6 +93,7 @@ class MicroBatch:
     loss: Tensor | None = None
     upstream: Tensor | None = None
     digests: dict[str, Tensor] = field(default_factory=dict)
+    broken: bool = False
 
 
 class Recorder:
@@ -184,5 +185,11 @@ def _keep_upstream(micro: MicroBatch, grad: Tensor) -> None:
 
 
 def _digest_gradient(micro: MicroBatch, name: str, grad: Tensor) -> None:
-    if not grad.is_sparse:
+    """Runs inside the user's backward: what cannot be digested leaves the audit without a digest, and *not run*."""
+    if grad.is_sparse or micro.broken:
+        return
+    try:
         micro.digests[name] = fingerprint(grad.detach(), name)
+    except Exception:
+        micro.broken = True
+        micro.digests.clear()

@@ -48,7 +48,6 @@ class BackwardView:
 
     own: list[float]
     total: list[float]
-    nonfinite_local: bool
     local_norm: float
     reduced_norm: float | None
     dtype: torch.dtype | None = None
@@ -66,7 +65,7 @@ class _State:
 class ReduceWatch:
     """Attach to a wrapper and call ``on_backward(view)`` at the end of every synchronised backward.
 
-    ``flags()`` returns this rank's (loss is not finite, own conservation test failed in the previous step, step).
+    ``flags()`` returns this rank's (loss or None, own conservation test failed in the previous step, step).
     ``on_error(exception)`` hears of our own failures, which never reach training.
     """
 
@@ -75,7 +74,7 @@ class ReduceWatch:
         ddp: DistributedDataParallel,
         world: World,
         *,
-        flags: Callable[[], tuple[bool, bool, int]],
+        flags: Callable[[], tuple[Tensor | None, bool, int]],
         on_backward: Callable[[BackwardView], None],
         on_error: Callable[[Exception], None],
         injector: InjectionPoints,
@@ -136,7 +135,7 @@ class ReduceWatch:
             return
         try:
             view = BucketView(*project(grad, key=0))
-            if not math.isfinite(float(view.before)):
+            if grad.device.type == "cpu" and not math.isfinite(float(view.before)):
                 view.nonfinite = int(count_nonfinite(grad))
             self.state.parameters.append(view)
         except Exception as error:
@@ -151,9 +150,21 @@ class ReduceWatch:
         state, self.state = self.state, _State()
         own = self._vector(state)
         total = self.world.sum_(own.clone())
-        numbers: list[float] = torch.cat([own, total]).tolist()  # the one host read of a step
-        half = len(numbers) // 2
-        self.on_backward(self._view(state, numbers[:half], numbers[half:]))
+        squares, reduced = self._squares(state)
+        parts = [own, total, squares, reduced]
+        numbers: list[float] = torch.cat(parts).tolist()  # the one host read of a step
+        n, m = own.numel(), squares.numel()
+        tail = numbers[2 * n :]
+        view = BackwardView(numbers[:n], numbers[n : 2 * n], _norm(tail[:m]) or 0.0, _norm(tail[m:]), state.dtype)
+        self.on_backward(view)
+
+    def _squares(self, state: _State) -> tuple[Tensor, Tensor]:
+        """Return the square sums of the local and of the reduced gradient."""
+        views = [*state.buckets.values(), *state.parameters]
+        none = torch.zeros(0, dtype=torch.float64, device=self.device)
+        reduced = [v.reduced_square_sum for v in state.buckets.values() if v.reduced_square_sum is not None]
+        local = torch.stack([v.square_sum for v in views]) if views else none
+        return local, torch.stack(reduced) if reduced else none
 
     def _vector(self, state: _State) -> Tensor:
         """Return this rank's step vector; the layout is that of :mod:`lastgood.stepvector`."""
@@ -165,13 +176,11 @@ class ReduceWatch:
         whole = finite[:, 0] & finite[:, 2]
         kept = torch.where(finite & whole.unsqueeze(1), seen, 0)
         loss, previous, step = self.flags()
-        local = self._local(state, whole)
+        bad_loss = none if loss is None else (~torch.isfinite(loss)).double().reshape(()).to(self.device)
         reduced = (whole & ~finite[:, 1]).any().double()
         invalid = (~whole).any().double() if not state.failed else none + 1
-        flags = torch.tensor([float(loss), 0.0, 0.0, float(previous), 0.0, step, step * step], dtype=torch.float64)
-        tail = flags.to(self.device)
-        tail[1], tail[2], tail[4] = local, reduced, invalid
-        return torch.cat([kept.reshape(-1), tail])
+        measured = torch.stack([bad_loss, self._local(state, whole), reduced, none + float(previous), invalid])
+        return torch.cat([kept.reshape(-1), measured, torch.stack([none + step, none + step * step])])
 
     def _local(self, state: _State, whole: Tensor) -> Tensor:
         """Return 1.0 when a local gradient is not finite. On the CPU it was recounted on the bits."""
@@ -181,28 +190,16 @@ class ReduceWatch:
         seen = [torch.isfinite(v.before) for v in state.parameters]
         return (~torch.cat([whole, torch.stack(seen)] if seen else [whole])).any().double()
 
-    def _view(self, state: _State, own: list[float], total: list[float]) -> BackwardView:
-        views = [*state.buckets.values(), *state.parameters]
-        squares = [float(v.square_sum) for v in views]
-        reduced = [float(v.reduced_square_sum) for v in state.buckets.values() if v.reduced_square_sum is not None]
-        return BackwardView(
-            own=own,
-            total=total,
-            nonfinite_local=any(v.nonfinite for v in views),
-            local_norm=_norm(squares),
-            reduced_norm=_norm(reduced) if reduced else None,
-            dtype=state.dtype,
-        )
-
 
 def reduces_plainly(module: nn.Module) -> bool:
     """Tell whether a wrapper has no communication hook of the user's own."""
     return isinstance(module, DistributedDataParallel) and not module._comm_hooks
 
 
-def _norm(squares: list[float]) -> float:
-    total = math.fsum(squares) if all(map(math.isfinite, squares)) else math.nan
-    return math.sqrt(total)
+def _norm(squares: list[float]) -> float | None:
+    if not squares:
+        return None
+    return math.sqrt(math.fsum(squares)) if all(map(math.isfinite, squares)) else math.nan
 
 
 def _hook(watch: ReduceWatch, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
