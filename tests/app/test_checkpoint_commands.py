@@ -200,6 +200,7 @@ def test_a_record_that_was_changed_is_refused(
     assert problem in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_command_line_verifies_in_a_process_of_its_own(saved: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["checkpoint", "verify", str(saved)]) == 0
     assert "have the bytes that were saved" in capfd.readouterr().out

@@ -225,7 +225,7 @@ def _checkpoints(state: RunState, incident: Incident) -> tuple[list[dict[str, An
     numbers = {attempt.number for attempt in timeline.attempts_of(state, incident)}
     about = [c for c in state.checkpoints if c.attempt in numbers or _is_last_good(c, incident)]
     kept = [c for c in about if c.trust != "trusted" or _is_last_good(c, incident)]
-    rest = [c for c in about if c not in kept]
+    rest = [c for c in about if c.trust == "trusted" and not _is_last_good(c, incident)]
     stride = max(1, -(-len(rest) // max(1, MOST_CHECKPOINTS - len(kept))))
     kept += rest[::-1][::stride]
     kept.sort(key=lambda c: (c.attempt, c.step, c.path), reverse=True)
