@@ -133,7 +133,7 @@ def _drafts(run: str, history: History) -> list[Draft]:
     for event in history.journal.all("note", "action"):
         about.setdefault(str(event.data.get("incident", "")), []).append(event)
     drafts = []
-    for found in incidents.group(history.findings, history.attempts):
+    for found in incidents.group(history.findings, verdicts, history.attempts):
         narrowed = tuple(reruns.narrowed(finding, history.attempts, saves) for finding in found)
         d = incidents.draft(run, narrowed, verdicts)
         events = [e for name in (d.id, *d.aliases) for e in about.get(name, ())]
@@ -192,7 +192,7 @@ def _incidents(
     run: str, history: History, drafts: Sequence[Draft], facts: Facts, checkpoints: Sequence[Checkpoint]
 ) -> tuple[Incident, ...]:
     """Return the finished incidents, newest first."""
-    proof = recovery.Proof(history.attempts, history.rounds_by, _saves(history))
+    proof = recovery.Proof(history.attempts, history.rounds_by, _saves(history), history.accepted_attempts)
     accused = incidents.accusations(drafts)
     covered: dict[str, list[Key]] = {}
     saved_at = {_key(c): c.saved_at for c in checkpoints}

@@ -7,21 +7,23 @@ device fails again within 24 h of the restart that followed its last finding.
 The id is a hash of the first finding in (attempt, step, check) order. A finding that arrives late can become the
 first, and can join two incidents; so the id that any of the findings would give alone stays as an alias.
 
-Each finding has its newest verdict; the incident has the strongest of these, and is cleared only when all are. What a
-cleared finding covered is free again, whatever the others say. How an incident went on is :mod:`lastgood.recovery`.
+Each finding has its newest verdict, and the incident has the strongest of these. A cleared finding keeps to its own
+kind: not-a-number from the data is not part of the story of a GPU that broke later, even where the windows overlap.
+How an incident went on is :mod:`lastgood.recovery`.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from lastgood.events import Confidence, Event, Nature, Scope, Status
 from lastgood.records import finding_order
 from lastgood.state import Attempt, Device, Finding, Suspect, Verdict, Window
 
+Group = tuple[Finding, ...]
 SAME_DEVICE = timedelta(hours=24)
 STRENGTH: Mapping[str, int] = {"attributed": 4, "confirmed": 3, "undecided": 2, "suspicious": 1, "cleared": 0}
 MOST_NAMED = 8
@@ -37,8 +39,14 @@ def incident_id(run: str, finding: Finding) -> str:
 # --- grouping --------------------------------------------------------------------------------------------------------
 
 
-def group(findings: Sequence[Finding], attempts: Mapping[int, Attempt]) -> list[tuple[Finding, ...]]:
+def group(findings: Sequence[Finding], verdicts: Verdicts, attempts: Mapping[int, Attempt]) -> list[Group]:
     """Return the findings (each with its window) joined into incidents, in canonical order."""
+    cleared = [f for f in findings if verdicts.cleared(f)]
+    standing = [f for f in findings if not verdicts.cleared(f)]
+    return sorted((*_join(cleared, attempts), *_join(standing, attempts)), key=lambda g: finding_order(g[0]))
+
+
+def _join(findings: Sequence[Finding], attempts: Mapping[int, Attempt]) -> list[Group]:
     boss = list(range(len(findings)))
 
     def top(i: int) -> int:
@@ -52,7 +60,7 @@ def group(findings: Sequence[Finding], attempts: Mapping[int, Attempt]) -> list[
     groups: dict[int, list[Finding]] = {}
     for i, finding in enumerate(findings):
         groups.setdefault(top(i), []).append(finding)
-    return sorted((tuple(sorted(g, key=finding_order)) for g in groups.values()), key=lambda g: finding_order(g[0]))
+    return [tuple(sorted(g, key=finding_order)) for g in groups.values()]
 
 
 def _overlapping(findings: Sequence[Finding]) -> Iterator[tuple[int, int]]:
@@ -110,7 +118,7 @@ def _moment(time: str) -> datetime:
 class Draft:
     """An incident as its findings and verdicts have it; how it went on and what it cost comes later.
 
-    ``standing`` are the findings that are not cleared, ``deciding`` the verdicts that give the incident its status.
+    ``deciding`` are the verdicts that give the incident its status.
     """
 
     id: str
@@ -118,7 +126,6 @@ class Draft:
     findings: tuple[Finding, ...]
     verdicts: tuple[Verdict, ...]
     deciding: tuple[Verdict, ...]
-    standing: tuple[Finding, ...]
     status: Status
     scope: Scope
     suspects: tuple[Suspect, ...]
@@ -127,26 +134,29 @@ class Draft:
     actions: tuple[Event, ...] = ()
 
     @property
+    def standing(self) -> tuple[Finding, ...]:
+        """Return the findings that are not cleared."""
+        return () if self.status == "cleared" else self.findings
+
+    @property
     def windows(self) -> tuple[Window, ...]:
         """Return the windows that cover something: of findings that are neither cleared nor contained."""
         return tuple(f.window for f in self.standing if f.window is not None and not f.window.contained)
 
     @property
     def window(self) -> Window | None:
-        """Return the union of the windows: the earliest start; contained only if all are."""
-        windows = [f.window for f in (self.standing or self.findings) if f.window is not None]
+        """Return the earliest start, and the last end in the attempt of that finding; contained only if all are."""
+        every = [f.window for f in self.findings if f.window is not None]
+        windows = [w for w in every if not w.contained] or every
         if not windows:
             return None
-        return min((w for w in windows if not w.contained), key=_window_order, default=windows[0])
+        first = min(windows, key=lambda w: (w.start_attempt, w.start, w.end_attempt, w.end))
+        return replace(first, end=max(w.end for w in windows if w.end_attempt == first.end_attempt))
 
     @property
     def stopped(self) -> bool:
         """Tell whether the policy stopped the attempt."""
         return any(verdict.action == "stop" for verdict in self.verdicts)
-
-
-def _window_order(window: Window) -> tuple[int, int, int, int]:
-    return (window.start_attempt, window.start, -window.end_attempt, -window.end)
 
 
 class Verdicts:
@@ -166,8 +176,13 @@ class Verdicts:
         """Return the verdict that stands for a finding: the newest, of two at once the stronger."""
         return max(self.about(finding), key=lambda v: (v.step, v.at, STRENGTH[v.status]), default=None)
 
+    def cleared(self, finding: Finding) -> bool:
+        """Tell whether a finding turned out not to be hardware."""
+        newest = self.newest(finding)
+        return newest is not None and newest.status == "cleared"
 
-def draft(run: str, findings: tuple[Finding, ...], verdicts: Verdicts) -> Draft:
+
+def draft(run: str, findings: Group, verdicts: Verdicts) -> Draft:
     """Put together what is said about one group of findings."""
     newest = [(finding, verdicts.newest(finding)) for finding in findings]
     statuses: list[Status] = [v.status if v else "suspicious" for _, v in newest]
@@ -182,7 +197,6 @@ def draft(run: str, findings: tuple[Finding, ...], verdicts: Verdicts) -> Draft:
         findings=findings,
         verdicts=_distinct(v for finding in findings for v in verdicts.about(finding)),
         deciding=deciding,
-        standing=tuple(f for f, s in zip(findings, statuses, strict=True) if s != "cleared"),
         status=status,
         scope=_scope(last, suspects),
         suspects=suspects,

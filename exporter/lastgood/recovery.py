@@ -15,7 +15,7 @@ the last finding. A step that was skipped, and that is all that happened, costs 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -44,6 +44,7 @@ class Proof:
     attempts: Mapping[int, Attempt]
     rounds: Rounds
     saves: Mapping[int, Sequence[Checkpoint | FailedSave]]
+    accepted_attempts: Set[int] = frozenset()
 
 
 def closing(d: Draft) -> tuple[str | None, str | None]:
@@ -70,7 +71,7 @@ def recovery(d: Draft, resume: LastGood | None, proof: Proof) -> tuple[int, str]
 
     ``resume`` is the checkpoint frozen at the verdict.
     """
-    findings = d.standing or d.findings
+    findings = d.findings
     last = max(f.attempt for f in findings)
     contained = all(f.window is not None and f.window.contained for f in findings)
     if contained and not d.stopped:
@@ -79,17 +80,19 @@ def recovery(d: Draft, resume: LastGood | None, proof: Proof) -> tuple[int, str]
         if at is not None:
             return last, at
     for number in sorted(proof.attempts):
-        if number > last and _resumed_before(number, d, resume, proof.attempts):
+        if number > last and _resumed_before(number, d, resume, proof):
             at = _passed_all(number, proof.attempts[number].from_step, findings, proof)
             if at is not None:
                 return number, at
     return None
 
 
-def _resumed_before(number: int, d: Draft, resume: LastGood | None, attempts: Mapping[int, Attempt]) -> bool:
+def _resumed_before(number: int, d: Draft, resume: LastGood | None, proof: Proof) -> bool:
     """Tell whether an attempt began with a state that no window covers and that is not after the resume step."""
+    attempts, accepted = proof.attempts, proof.accepted_attempts
     start = Point(number, attempts[number].from_step)
-    if unknown_root(attempts, number) is not None or any(covered(attempts, w, start) for w in d.windows):
+    known = unknown_root(attempts, number, accepted) is None
+    if not known or any(covered(attempts, w, start, accepted) for w in d.windows):
         return False
     if resume is None or not resume.exists:
         return True
@@ -154,10 +157,10 @@ def _was_over(d: Draft, resume: LastGood | None, proof: Proof) -> bool:
     if any(e.time < newest for e in _closes(d)):
         return True
     last = max(f.attempt for f in d.findings)
-    earlier = tuple(f for f in d.standing if f.attempt < last)
+    earlier = tuple(f for f in d.findings if f.attempt < last)
     if not earlier:
         return False
-    found = recovery(replace(d, findings=earlier, standing=earlier), resume, proof)
+    found = recovery(replace(d, findings=earlier), resume, proof)
     return found is not None and found[1] < newest
 
 

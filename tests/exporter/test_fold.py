@@ -206,8 +206,9 @@ def test_progress_moves_the_step_and_the_passes_and_is_not_counted() -> None:
 
 def test_a_check_is_due_three_intervals_after_its_last_pass_or_the_attempts_start() -> None:
     history = History().start(not_run={"conservation": "own comm hook"}).audit(1).audit(50).audit(100, not_run=[2])
+    history.audit(150, failed=[3])
     checks = {c.check: c for c in history.state().checks}
-    assert (checks["replay"].last_pass_step, checks["replay"].due_step) == (50, 200)
+    assert (checks["replay"].last_pass_step, checks["replay"].due_step) == (100, 250)
     assert (checks["replica"].last_pass_step, checks["replica"].due_step) == (-1, 150)
     assert (checks["conservation"].running, checks["conservation"].reason) == (False, "own comm hook")
     assert (checks["conservation"].due_step, checks["at_rest"].reason) == (None, "switched off")

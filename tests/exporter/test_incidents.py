@@ -100,13 +100,25 @@ def test_the_newest_verdict_on_a_finding_stands() -> None:
     assert history.rule("cleared", AUDIT, at_step=100, scope="job").incident().status == "cleared"
 
 
-def test_the_strongest_finding_gives_the_status_and_a_cleared_one_covers_nothing() -> None:
-    history = History().start().save(0).audit(1).save(40).find("replica", 50, [1], phase="loop", state_step=49)
-    history.rule("cleared", ("replica", 50, "loop"), scope="job", action="record").save(60)
-    history.find("finite", 67, [3], phase="local", contained=True)
-    history.rule("attributed", ("finite", 67, "local"), accused=[3])
-    assert [i.status for i in history.state().incidents] == ["attributed", "cleared"]
-    assert set(trusts(history.state()).values()) == {"trusted", "unverified"}
+def test_a_cleared_finding_keeps_to_its_own_kind_and_covers_nothing() -> None:
+    history = History().start().save(0).audit(1).find("finite", 67, [3], phase="local")
+    history.rule("cleared", ("finite", 67, "local"), scope="job", action="record").save(75)
+    assert trusts(history.state())[1, 75] == "unverified"
+    history.audit(100, failed=[3]).find("replay", 100, [3]).rule("attributed", AUDIT, accused=[3])
+    assert [(i.check, i.status, i.state) for i in history.state().incidents] == [
+        ("replay", "attributed", "open"),
+        ("finite", "cleared", "closed"),
+    ]
+    assert trusts(history.state())[1, 75] == "suspect"
+
+
+def test_the_strongest_verdict_gives_the_status() -> None:
+    history = History().start().save(0).audit(1).find("replica", 50, [1], phase="loop", state_step=49)
+    history.rule("undecided", ("replica", 50, "loop"), candidates=[0, 1], action="record")
+    history.find("replay", 60, [3]).rule("attributed", ("replay", 60, "audit"), accused=[3])
+    incident = history.incident()
+    assert (incident.status, [s.rank for s in incident.suspects]) == ("attributed", [3])
+    assert window(incident) == (1, 0, 1, 60, False)
 
 
 def test_a_verdict_names_findings_of_its_own_attempt_only() -> None:
