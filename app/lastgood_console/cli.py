@@ -11,6 +11,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Final
 
 from lastgood import __version__
@@ -88,10 +89,12 @@ def _parser() -> argparse.ArgumentParser:
 def _command(name: str) -> Callable[[list[str]], int]:
     """Import a command when it is called. Each takes its own arguments and returns an exit code."""
     if name == "demo":
+        _require("rich")
         from lastgood_console.demo import main as demo
 
         return _exiting(demo)
     if name == "console":
+        _require("streamlit")
         from lastgood_console.server import main as console
 
         return _exiting(console)
@@ -106,6 +109,12 @@ def _command(name: str) -> Callable[[list[str]], int]:
     from lastgood_console import incident_commands
 
     return _exiting(incident_commands.list_incidents if name == "incidents" else incident_commands.export)
+
+
+def _require(module: str) -> None:
+    """Fail before anything is said or started when a module of the extra is missing."""
+    if find_spec(module) is None:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
 
 
 def _exiting(command: Callable[[list[str]], int]) -> Callable[[list[str]], int]:
