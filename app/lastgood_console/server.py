@@ -64,6 +64,8 @@ def _serve(store: Store, host: str, port: int, events: EventIntake) -> None:
     store.start()
     try:
         app.run(config=streamlit_config(host, port))
+    except KeyboardInterrupt:
+        pass  # this is how a person ends it
     finally:
         store.stop()
 
@@ -117,6 +119,7 @@ def streamlit_config(host: str, port: int) -> dict[str, Any]:
         "server.port": port,
         "server.headless": True,
         "server.fileWatcherType": "none",
+        "logger.hideWelcomeMessage": True,
         "browser.gatherUsageStats": False,
         "client.toolbarMode": "viewer",
         "client.showErrorDetails": "none",

@@ -57,7 +57,7 @@ class Advice:
 def resume_panel(state: RunState, incident: Incident) -> Panel:
     """Return RESUME FROM."""
     resume = incident.resume
-    if resume is None and incident.status in {"cleared", "suspicious"}:
+    if incident.status == "cleared" or (resume is None and incident.status == "suspicious"):
         return Panel("not needed", None, (_went_on(state, incident),))
     if resume is None or not resume.exists:
         why = resume.reason if resume and resume.reason else "No checkpoint lies before the window."
@@ -65,7 +65,7 @@ def resume_panel(state: RunState, incident: Incident) -> Panel:
     saved = find(state, resume.attempt, resume.step, resume.path)
     trust = saved.trust if saved else resume.trust
     lines = [sentence(resume.reason)]
-    if incident.recovered_by is not None:
+    if incident.recovered_by is not None and incident.recovered_by > incident.attempt:
         lines.append(f"Attempt {incident.recovered_by} resumed here and recovered.{_newer(state, resume)}")
     if trust != resume.trust:
         lines = [f"It was {resume.trust} at the verdict and is {trust} now: {saved.reason if saved else ''}.", *lines]
@@ -154,7 +154,7 @@ def _saved_by(covered: list[Checkpoint]) -> str:
 def cost_panel(incident: Incident) -> Panel:
     """Return COST SO FAR."""
     gpus = any(has_gpu(s) for s in incident.suspects)
-    number, detail, span = cost_text(incident.cost, gpus, incident.resume is not None)
+    number, detail, span = cost_text(incident.cost, gpus, incident.status != "cleared")
     return Panel(number, None, (detail, sentence(span)))
 
 
@@ -180,7 +180,7 @@ def things_to_do(state: RunState, incident: Incident, run_path: Path | None = No
         out.append(Advice(words, None if loads else command, _followed(state, incident) if loads else ""))
     if resume is not None and resume.exists and incident.recovered_by is None:
         where = (run_path or Path()) / resume.path
-        out.append(Advice("Check its bytes first", f"lastgood checkpoint verify {shlex.quote(str(where))}"))
+        out.append(Advice("Check its bytes", f"lastgood checkpoint verify {shlex.quote(str(where))}"))
     return tuple(out)
 
 
@@ -220,8 +220,9 @@ def standing(incident: Incident, now: str) -> tuple[str, ...]:
     """Return how the incident stands, how long that took, and since when it is known."""
     end = incident.closed_at if incident.state == "closed" else incident.recovered_at
     took = ""
-    if not is_open(incident) and end:
-        took = f" after {duration_text((moment(end) - moment(incident.opened_at)).total_seconds())}"
+    seconds = (moment(end) - moment(incident.opened_at)).total_seconds() if end and not is_open(incident) else 0.0
+    if seconds >= 1:
+        took = f" after {duration_text(seconds)}"
     return (state_words(incident, now) + took, f"known since {clock_text(incident.opened_at)} UTC")
 
 

@@ -27,6 +27,14 @@ def metric_text(found: Peers) -> str:
     return METRIC_NAMES.get(found.metric, found.metric.replace("_", " "))
 
 
+def tone_of(rank: int, incident: Incident) -> str:
+    """Return the colour token of a rank's line. Only an attributed incident blames, a cleared one nobody."""
+    if incident.status == "cleared":
+        return "ink2"
+    accused = any(s.rank == rank and s.role == "accused" for s in incident.suspects)
+    return "tainted" if accused and incident.status == "attributed" else "suspect"
+
+
 def relative(value: float | None, median: float | None) -> float | None:
     """Return the difference from the median in percent; None when there is no sample or it is no finite number."""
     if value is None or median is None or not isfinite(value) or not isfinite(median) or median == 0:
@@ -74,9 +82,10 @@ def peers_chart(found: Peers, incident: Incident, name: ThemeName) -> alt.LayerC
     middle = alt.Chart(rows([{"step": found.steps[0], "to": found.steps[-1], "zero": 0}]))
     layers.append(middle.mark_rule(color=t["peer"], strokeWidth=1.5).encode(x=x, x2="to", y=_y("zero:Q", low, high)))
     tooltip = [alt.Tooltip("step:Q"), *(alt.Tooltip(f"{k}:Q", format="+.1f") for k in ("suspect", "p10", "p90"))]
-    layers.append(base.mark_line(color=t["tainted"], strokeWidth=1.5, clip=True).encode(y=y, tooltip=tooltip))
+    tone = tone_of(found.rank, incident)
+    layers.append(base.mark_line(color=t[tone], strokeWidth=1.5, clip=True).encode(y=y, tooltip=tooltip))
     layers += _absences(found, low, high, x, name)
-    layers += _end_labels(found, values, low, high, x, name)
+    layers += _end_labels(found, values, low, high, x, tone, name)
     return dressed(layers, name, HEIGHT)
 
 
@@ -136,19 +145,19 @@ def _absences(found: Peers, low: float, high: float, x: alt.X, name: ThemeName) 
 
 
 def _end_labels(
-    found: Peers, values: list[dict[str, Any]], low: float, high: float, x: alt.X, name: ThemeName
+    found: Peers, values: list[dict[str, Any]], low: float, high: float, x: alt.X, tone: str, name: ThemeName
 ) -> list[alt.Chart]:
     t = theme(name)
     last = found.steps[-1]
     suspect = next((r["suspect"] for r in reversed(values) if r["suspect"] is not None), None)
     p90 = next((r["p90"] for r in reversed(values) if r["p90"] is not None), None)
     peers = [("median of the peers", 0.0, "ink3"), ("p10 to p90", p90, "ink3")]
-    wanted = [*peers, (f"rank {found.rank}", suspect, "tainted")]
+    wanted = [*peers, (f"rank {found.rank}", suspect, tone)]
     known = [(text, min(max(at, low), high), tone) for text, at, tone in wanted if at is not None]
     placed = spread(known, LABEL_GAP * (high - low))
     return [
         alt.Chart(rows([{"step": last, "y": at, "label": text}]))
-        .mark_text(align="left", dx=8, fontSize=11, color=t[tone], fontWeight="bold" if tone == "tainted" else "normal")
+        .mark_text(align="left", dx=8, fontSize=11, color=t[tone], fontWeight="normal" if tone == "ink3" else "bold")
         .encode(x=x, y=_y("y:Q", low, high), text="label:N")
         for text, at, tone in placed
     ]

@@ -91,7 +91,8 @@ def layout(
     saves = [c for c in state.checkpoints if c.attempt in rows]
     lines = tuple(_line(attempt, rows, state) for attempt in shown)
     low = _low(lines, saves, state, window, newest_saves)
-    saves = _thinned([c for c in saves if c.step >= low], state, MOST_SAVES)
+    most = MOST_SAVES if newest_saves is None else 2 * newest_saves
+    saves = _thinned([c for c in saves if c.step >= low], state, most)
     marks = tuple(_mark(c, rows, state) for c in saves)
     bands = tuple(_bands(window, state.attempts, rows))
     high = max([low, *(x.end for x in lines), *(m.step for m in marks), *(b.end for b in bands)])

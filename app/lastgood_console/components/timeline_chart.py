@@ -24,7 +24,7 @@ from lastgood_console.export.tokens import ThemeName, theme
 LANE_HEIGHT: Final = 26
 FREE_SHARE: Final = 0.08
 """Room beside "now" for labels, at least."""
-MOST_FREE_SHARE: Final = 0.3
+MOST_FREE_SHARE: Final = 0.35
 PLOT_WIDTH: Final = 1100.0
 """Width in pixels for which labels are kept apart."""
 LETTER_WIDTH: Final = 5.6
@@ -243,7 +243,7 @@ def label_of(entry: TimelineEntry) -> str:
     """Return the short label beside a mark; empty when the mark says it."""
     match entry.kind:
         case "finding":
-            return f"{entry.text.split(',')[0]} · known {clock_text(entry.known_at)}"
+            return f"{_subject(entry.text)} · known {clock_text(entry.known_at)}"
         case "recovered" | "alert" | "excursion" | "note" | "action" | "restart":
             return entry.text.split(":")[0] if entry.kind == "recovered" else entry.text
         case "closed" | "refused" | "failed_save":
@@ -252,6 +252,12 @@ def label_of(entry: TimelineEntry) -> str:
             return entry.text
         case _:
             return ""
+
+
+def _subject(text: str) -> str:
+    """Shorten ``Replay failed: rank 3, layers.2.mlp.up`` to ``replay · rank 3``."""
+    what, _, who = text.partition(": ")
+    return " · ".join([what.split(" failed")[0].lower(), *([who.split(",")[0]] if who else [])])
 
 
 def _placed(found: Sequence[TimelineEntry], domain: Domain) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -117,8 +117,8 @@ def timeline(state: RunState, incident: Incident) -> None:
     st.html(section("What happened, and when we knew", "two clocks: when it happened, when it was known"))
     st.html(story_html(story(entries(state, incident))))
     if told := injected(state, incident):
-        lines = "; ".join(escape(line) for line in told)
-        st.html(f'<div class="lg-caption">Ground truth, not evidence: {lines}.</div>')
+        more = f" {len(told) - 1} more follow." if len(told) > 1 else ""
+        st.html(f'<div class="lg-caption">Ground truth, not evidence: {escape(told[0])}.{more}</div>')
 
 
 def against_peers(incident: Incident) -> None:

@@ -1,0 +1,20 @@
+"""Fixtures of the console's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def empty_cache() -> Iterator[None]:
+    """Streamlit's caches outlive a page test: empty them, where Streamlit is in use at all."""
+    yield
+    import sys
+
+    if "streamlit" in sys.modules:
+        import streamlit as st
+
+        st.cache_data.clear()
+        st.cache_resource.clear()

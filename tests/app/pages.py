@@ -1,0 +1,51 @@
+"""Run a page script by Streamlit's AppTest on states that a test gives, and read what it shows as text."""
+
+from __future__ import annotations
+
+import html
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from streamlit.testing.v1 import AppTest
+from tests.app.test_store import FakeLedger
+
+from lastgood.state import RunState
+from lastgood_console.store import Store, use
+
+NOW = 1_795_921_082.0  # 2026-11-29T02:58:02Z
+
+
+def open_page(*found: RunState, page: str = "", path: Path | None = None, **params: str) -> AppTest:
+    """Return the router's page after one run of its script. ``page``: "incident", or the overview."""
+    ledger = FakeLedger(*found, path=path)
+    store = use(Store(ledger, places=(Path("runs"),), clock=lambda: NOW))
+    store.refresh()
+    ledger.last_read_at = NOW - 4
+    store.publish()
+    app = AppTest.from_file(str(files("lastgood_console") / "app.py"), default_timeout=30)
+    if page:
+        app.switch_page(f"views/{page}.py")
+    for name, value in params.items():
+        app.query_params[name] = value
+    return app.run()
+
+
+def shown(app: AppTest) -> str:
+    """Return everything that the page says, without markup, in one line."""
+    assert not app.exception, app.exception
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", _body(app.main)))).strip()
+
+
+def _body(element: Any) -> str:
+    children = getattr(element, "children", None)
+    if children:
+        return " ".join(_body(child) for child in children.values())
+    proto = getattr(element, "proto", None)
+    return " ".join(str(getattr(proto, name, "")) for name in ("body", "code_text", "label") if proto is not None)
+
+
+def markup(app: AppTest) -> str:
+    """Return the HTML that the page wrote itself."""
+    return " ".join(element.proto.body for element in app.get("html"))

@@ -1,0 +1,211 @@
+"""Hold the incident page: verdict, panels, reasons, what to do, evidence; and what an address may not match."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from tests.app import console_states as states
+from tests.app.pages import markup, open_page, shown
+
+from lastgood.state import FailedSave, RunState
+from lastgood_console.components.decision import avoid_panel, reasons, resume_panel, standing, things_to_do
+from lastgood_console.components.selection import select
+from lastgood_console.components.tables import bytes_text, checkpoints_html
+
+
+def page(state: RunState, **params: str) -> str:
+    return shown(open_page(state, page="incident", **params))
+
+
+@cache
+def story_page(recovered: bool = True) -> str:
+    """Return the default story's page, opened once for all tests that read it."""
+    return page(states.gradient(recovered))
+
+
+def test_the_first_screen_answers_who_lied_from_where_to_resume_and_what_not_to_use() -> None:
+    said = story_page(False)
+    assert "ATTRIBUTED to a device without a GPU · confidence exact · persistent fault" in said
+    assert "Rank 3 (node-b, slot 1) computed wrong gradients in steps (50, 100]." in said
+    assert 'RESUME FROM step 50 trusted All six devices passed a replay at step 50. monitor.resume("check' in said
+    assert "on every rank, after loading it, without node-b" in said
+    assert "DO NOT USE step 75 ! suspect Saved by attempt 1 inside the window." in said
+    assert "COST SO FAR 50 steps" in said
+    assert "AGAINST Rank 3 agreed with its own second run." in said
+    assert "scontrol update nodename=node-b state=drain reason=r-3f2a91c0" in said
+
+
+def test_only_commands_that_exist_are_offered() -> None:
+    said = story_page(False) + page(states.undecided())
+    assert "lastgood launch" not in said
+    assert "lastgood respond" not in said
+
+
+def test_an_undecided_incident_accuses_nobody_and_drains_nobody() -> None:
+    said = page(states.undecided())
+    assert "UNDECIDED between two devices" in said
+    assert "Rank 1 (node-a) or rank 3 (node-b)" in said
+    assert "scontrol" not in said
+    assert "without node-a and node-b" in said
+
+
+def test_a_cleared_incident_needs_no_resume() -> None:
+    said = page(states.cleared())
+    assert "CLEARED not hardware" in said
+    assert "RESUME FROM not needed Step 67 was skipped on all ranks and training went on." in said
+    assert "DO NOT USE nothing The wrong value was kept out of the weights: no checkpoint holds it." in said
+    assert "monitor.resume" not in said
+
+
+def test_a_recovered_incident_says_where_the_run_has_come_since() -> None:
+    said = story_page()
+    assert "recovered by attempt 2 after 1 min 22 s" in said
+    assert "Attempt 2 resumed here and recovered. Last good now: step 150 of attempt 2." in said
+
+
+def test_a_resume_checkpoint_that_has_gone_missing_is_not_offered() -> None:
+    state = states.gradient(recovered=False)
+    saves = tuple(
+        replace(c, trust="missing", reason="the path is gone") if c.point.step == 50 else c for c in state.checkpoints
+    )
+    good = replace(state.last_good, step=25, path=states.path_of(1, 25))
+    panel = resume_panel(replace(state, checkpoints=saves, last_good=good), state.incidents[0])
+    assert (panel.trust, panel.command) == ("missing", None)
+    assert panel.lines[0] == "It was trusted at the verdict and is missing now: the path is gone."
+    assert panel.lines[-1] == "Last good now: step 25 of attempt 1, trusted (checkpoints/a1-step-000025)."
+
+
+def test_without_a_checkpoint_before_the_window_the_way_is_step_zero() -> None:
+    incident = replace(states.gradient_incident(False), resume=None)
+    panel = resume_panel(states.gradient(False), incident)
+    assert (panel.number, panel.command) == ("nothing", None)
+    assert panel.lines[-1] == "Start again from step 0."
+
+
+def test_a_refused_save_is_told_where_nothing_is_covered() -> None:
+    base = states.gradient(recovered=False)
+    refused = FailedSave(1, 75, states.path_of(1, 75), states.at(76), "integrity", {"replica": "failed"})
+    state = replace(base, checkpoints=base.checkpoints[:3], failed_saves=(refused,))
+    panel = avoid_panel(state, replace(base.incidents[0], covered=()))
+    assert panel.number == "nothing"
+    assert panel.lines[-1] == "The save at step 75 was refused by a check; nothing was written."
+    assert "refused" in checkpoints_html(state)
+
+
+def test_many_covered_saves_are_counted() -> None:
+    base = states.gradient(recovered=False)
+    covered = [states.checkpoint(1, s, s, "suspect", "inside", "r-3f2a91c0") for s in (60, 70, 80, 90)]
+    panel = avoid_panel(replace(base, checkpoints=(*base.checkpoints[:3], *covered)), base.incidents[0])
+    assert (panel.number, panel.trust) == ("4 saves", "suspect")
+    assert "steps 60 to 90" in panel.lines[0]
+
+
+def test_reasons_are_never_empty_and_at_most_three() -> None:
+    incident = replace(states.gradient_incident(False), reasons_for=("a", "b", "c", "d", "e"), unknown=())
+    found = reasons(incident)
+    assert found["WHY"] == ("A.", "B.", "C.", "… and 2 more in the evidence.")
+    assert found["UNKNOWN"] == ("Nothing known.",)
+
+
+def test_what_to_do_names_the_attempt_that_followed_the_advice() -> None:
+    state = states.gradient(recovered=False)
+    first = things_to_do(state, state.incidents[0], Path("/runs/a b"))
+    assert (first[0].done, first[0].command) == ("attempt 2 running, step 96", None)
+    assert first[-1].command == "lastgood checkpoint verify '/runs/a b/checkpoints/a1-step-000050'"
+
+
+def test_an_open_incident_tells_its_age() -> None:
+    incident = states.gradient_incident(False)
+    assert standing(incident, states.at(103 + 14 * 60)) == ("open 14 min", "known since 02:33:43 UTC")
+
+
+def test_the_story_has_two_clocks_and_the_ground_truth_is_no_evidence() -> None:
+    said = story_page()
+    assert "What happened, and when we knew" in said
+    assert "steps (50, 100] 02:33:42 Replay failed: rank 3" in said
+    assert "Ground truth, not evidence: fault injected on purpose" in said
+
+
+def test_peers_are_context_and_their_numbers_stand_in_a_table() -> None:
+    said = story_page()
+    assert "Rank 3 against its peers local gradient norm" in said
+    assert "context only: a metric never accuses" in said
+    assert "Step Rank 3 Median p10 p90 1 " in said
+
+
+def test_evidence_and_trust_tables_say_what_ran_and_what_did_not() -> None:
+    said = story_page()
+    assert "replay failed steps (50, 100] 02:33:42 rank 3" in said
+    assert "at_rest not run" in said
+    assert "suspect Inside window (50, 100] of r-3f2a91c0." in said
+    assert "Last good. Audited at steps 100 and 150." in said
+    assert "Resume point of this incident." in said
+
+
+def test_the_timeline_and_the_peers_are_charts_with_words() -> None:
+    app = open_page(states.gradient(), page="incident")
+    charts = app.get("arrow_vega_lite_chart") or app.get("vega_lite_chart")
+    assert len(charts) == 2
+    assert "Timeline of incident r-3f2a91c0" in str(charts[0].proto)
+    assert json.loads(charts[0].proto.spec)["width"] == "container"
+
+
+def test_export_buttons_offer_html_and_json() -> None:
+    labels = [b.proto.label for b in open_page(states.gradient(), page="incident").get("download_button")]
+    assert labels == ["Export report (HTML)", "Export timeline (JSON)"]
+
+
+def test_an_address_selects_run_and_incident() -> None:
+    app = open_page(states.gradient(), states.undecided(), page="incident", run="demo", incident="r-3f2a91c0")
+    assert "demo › incident r-3f2a91c0" in shown(app)
+
+
+def test_without_an_address_the_newest_open_incident_is_shown() -> None:
+    assert "two-nodes › incident r-41c07d55" in shown(open_page(states.gradient(), states.undecided(), page="incident"))
+
+
+def test_an_alias_still_finds_its_incident() -> None:
+    base = states.gradient()
+    state = replace(base, incidents=(replace(base.incidents[0], aliases=("r-01d",)),))
+    assert select({"demo": state}, "demo", "r-01d").incident == state.incidents[0]
+
+
+def test_unknown_addresses_get_a_clear_message() -> None:
+    said = page(states.gradient(), run="demoo")
+    assert "Nothing at this address. No run is called 'demoo'. Runs: demo." in said
+    said = page(states.gradient(), run="demo", incident="r-x")
+    assert "Run 'demo' has no incident 'r-x'. Incidents: r-3f2a91c0." in said
+
+
+def test_a_run_without_an_incident_says_what_was_seen() -> None:
+    assert "No finding in 150 steps. Replay last passed 0 steps ago." in page(states.clean(), run="quiet")
+    assert "Replay last passed 1114 steps ago. Replay is 514 steps late." in page(states.late())
+    off = states.clean()
+    off = replace(off, checks=tuple(replace(c, running=False, reason="switched off") for c in off.checks))
+    assert "Replay is off: a wrong gradient would not be seen." in page(off)
+    assert "Nothing saved yet. Resume is possible from step 0 only." in page(states.empty())
+
+
+def test_without_a_run_it_says_what_to_do() -> None:
+    assert "No runs in runs ." in shown(open_page(page="incident"))
+
+
+def test_words_from_journals_are_escaped() -> None:
+    base = states.gradient(recovered=False)
+    bad = "<script>alert(1)</script>"
+    finding = replace(base.findings[0], tensor=bad, evidence=({"kind": "replay", "text": bad},), observed=bad)
+    incident = replace(
+        base.incidents[0], findings=(finding,), reasons_for=(bad,), reasons_against=(bad,), unknown=(bad,)
+    )
+    saves = tuple(replace(c, path=bad, reason=bad) for c in base.checkpoints)
+    state = replace(base, incidents=(incident,), findings=(finding,), checkpoints=saves)
+    assert "<script" not in markup(open_page(state, page="incident"))
+
+
+def test_sizes_are_told_in_decimal_units() -> None:
+    assert [bytes_text(n) for n in (None, 0, 999, 2_411_520, 402_000_000_000)] == [
+        "–", "0 B", "999 B", "2.4 MB", "402 GB",
+    ]  # fmt: skip
