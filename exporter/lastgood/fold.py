@@ -15,10 +15,12 @@ from lastgood.checkup import check_statuses
 from lastgood.events import Event
 from lastgood.incidents import Draft
 from lastgood.records import Journal
+from lastgood.recovery import Outcome
 from lastgood.state import (
     Attempt,
     Checkpoint,
     CheckRound,
+    Device,
     FailedSave,
     Finding,
     Incident,
@@ -194,52 +196,60 @@ def _incidents(
     """Return the finished incidents, newest first."""
     proof = recovery.Proof(history.attempts, history.rounds_by, _saves(history), history.accepted_attempts)
     accused = incidents.accusations(drafts)
-    covered: dict[str, list[Key]] = {}
     saved_at = {_key(c): c.saved_at for c in checkpoints}
+    covered: dict[str, list[Key]] = {}
     for c in checkpoints:
         for name in c.covered_by:
             covered.setdefault(name, []).append(_key(c))
     finished = []
     for d in drafts:
-        resume = _resume(d, frozenset(covered.get(d.id, ())), history, facts)
-        recovered = recovery.recovery(d, resume, proof)
-        closed_at, closed_by = recovery.closing(d)
-        key = (resume.attempt, resume.step, resume.path) if resume is not None else (-1, -1, "")
-        cost = recovery.cost_of(
-            d, resume, recovered, proof, resume_saved_at=saved_at.get(key), now=history.journal.last_at
-        )
-        finished.append(
-            Incident(
-                id=d.id,
-                aliases=d.aliases,
-                run=run,
-                state=recovery.state_of(d, recovered, resume, proof),
-                status=d.status,
-                scope=d.scope,
-                suspects=d.suspects,
-                nature=d.nature,
-                confidence=d.confidence,
-                check=d.findings[0].check,
-                attempt=d.findings[0].attempt,
-                step=d.findings[0].step,
-                findings=d.findings,
-                verdicts=d.verdicts,
-                window=d.window,
-                reasons_for=sentences.in_favour(d, accused),
-                reasons_against=sentences.against(d),
-                unknown=sentences.unknown(d, history.attempts),
-                resume=resume,
-                covered=tuple(covered.get(d.id, ())),
-                opened_at=min(f.at for f in d.findings),
-                recovered_at=recovered[1] if recovered else None,
-                recovered_by=recovered[0] if recovered else None,
-                closed_at=closed_at,
-                closed_by=closed_by,
-                cost=cost,
-                actions=d.actions,
-            )
-        )
+        keys = tuple(covered.get(d.id, ()))
+        resume = _resume(d, frozenset(keys), history, facts)
+        at = saved_at.get((resume.attempt, resume.step, resume.path)) if resume is not None else None
+        outcome = recovery.outcome_of(d, resume, proof, resume_saved_at=at, now=history.journal.last_at)
+        finished.append(_incident(run, d, resume, outcome, keys, accused, history.attempts))
     return tuple(reversed(finished))
+
+
+def _incident(
+    run: str,
+    d: Draft,
+    resume: LastGood | None,
+    outcome: Outcome,
+    covered: tuple[Key, ...],
+    accused: Mapping[Device, set[tuple[int, int]]],
+    attempts: Mapping[int, Attempt],
+) -> Incident:
+    first = d.findings[0]
+    return Incident(
+        id=d.id,
+        aliases=d.aliases,
+        run=run,
+        state=outcome.state,
+        status=d.status,
+        scope=d.scope,
+        suspects=d.suspects,
+        nature=d.nature,
+        confidence=d.confidence,
+        check=first.check,
+        attempt=first.attempt,
+        step=first.step,
+        findings=d.findings,
+        verdicts=d.verdicts,
+        window=d.window,
+        reasons_for=sentences.in_favour(d, accused),
+        reasons_against=sentences.against(d),
+        unknown=sentences.unknown(d, attempts),
+        resume=resume,
+        covered=covered,
+        opened_at=min(f.at for f in d.findings),
+        recovered_at=outcome.recovered_at,
+        recovered_by=outcome.recovered_by,
+        closed_at=outcome.closed_at,
+        closed_by=outcome.closed_by,
+        cost=outcome.cost,
+        actions=d.actions,
+    )
 
 
 def _saves(history: History) -> dict[int, list[Checkpoint | FailedSave]]:

@@ -45,7 +45,6 @@ LIFE: frozenset[str] = frozenset(
 """Types that only a living attempt writes. Notes, alerts and actions may be about one that is long over."""
 
 CHECK_ORDER: Mapping[str, int] = {check: i for i, check in enumerate(CHECKS)}
-UNTITLED = Attempt(0, 0, (), None, False, False, 0, "", "", 0, "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,13 +142,32 @@ def _by_saves(check: CheckName, number: int, step: int, proof: Proof) -> Iterato
 # --- state and cost --------------------------------------------------------------------------------------------------
 
 
-def state_of(d: Draft, recovered: tuple[int, str] | None, resume: LastGood | None, proof: Proof) -> IncidentState:
-    """Return where an incident stands."""
-    if closing(d)[1] is not None:
-        return "closed"
-    if recovered is not None:
-        return "recovered"
-    return "reopened" if _was_over(d, resume, proof) else "open"
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an incident went on."""
+
+    state: IncidentState
+    recovered_at: str | None
+    recovered_by: int | None
+    closed_at: str | None
+    closed_by: str | None
+    cost: Cost
+
+
+def outcome_of(d: Draft, resume: LastGood | None, proof: Proof, *, resume_saved_at: str | None, now: str) -> Outcome:
+    """Return how an incident went on; ``now`` is the time of the run's last event."""
+    by, at = recovery(d, resume, proof) or (None, None)
+    closed_at, closed_by = closing(d)
+    began = proof.attempts[by].started_at if by is not None else None
+    cost = _cost(d, resume, proof, start=resume_saved_at, end=began or closed_at, now=now)
+    state: IncidentState = "open"
+    if closed_by is not None:
+        state = "closed"
+    elif by is not None:
+        state = "recovered"
+    elif _was_over(d, resume, proof):
+        state = "reopened"
+    return Outcome(state, at, by, closed_at, closed_by, cost)
 
 
 def _was_over(d: Draft, resume: LastGood | None, proof: Proof) -> bool:
@@ -164,26 +183,15 @@ def _was_over(d: Draft, resume: LastGood | None, proof: Proof) -> bool:
     return found is not None and found[1] < newest
 
 
-def cost_of(
-    d: Draft,
-    resume: LastGood | None,
-    recovered: tuple[int, str] | None,
-    proof: Proof,
-    *,
-    resume_saved_at: str | None,
-    now: str,
-) -> Cost:
-    """Return what an incident has cost so far; ``now`` is the time of the run's last event."""
-    closed_at, closed_by = closing(d)
-    if closed_by == "cleared" or not (d.windows or d.stopped):
+def _cost(d: Draft, resume: LastGood | None, proof: Proof, *, start: str | None, end: str | None, now: str) -> Cost:
+    """Return what an incident has cost so far (the rule is at the top); ``end`` is None while it rises."""
+    if d.status == "cleared" or not (d.windows or d.stopped):
         return Cost(len({(f.attempt, f.step) for f in d.findings}), 0.0, 0.0, False)
-    last = d.standing[-1]
-    start = resume_saved_at or proof.attempts[d.findings[0].attempt].started_at
-    end = proof.attempts[recovered[0]].started_at if recovered else closed_at or now
-    seconds = max(0.0, (_moment(end) - _moment(start)).total_seconds())
+    last = d.findings[-1]
+    start = start or proof.attempts[d.findings[0].attempt].started_at
+    seconds = max(0.0, (_moment(end or now) - _moment(start)).total_seconds())
     steps = last.step - (resume.step if resume is not None and resume.exists else 0)
-    devices = proof.attempts[last.attempt].world_size
-    return Cost(max(0, steps), seconds, seconds * devices / 3600, recovered is None and closed_at is None)
+    return Cost(max(0, steps), seconds, seconds * proof.attempts[last.attempt].world_size / 3600, end is None)
 
 
 def _moment(time: str) -> datetime:

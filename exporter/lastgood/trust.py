@@ -315,7 +315,7 @@ class Audits:
 
 def last_good(checkpoints: Iterable[Checkpoint], attempts: Mapping[int, Attempt]) -> LastGood:
     """Return the checkpoint to resume from: newest trusted, else newest unverified, else step 0, with the reason."""
-    usable = [c for c in checkpoints if c.trust in ("trusted", "unverified") and not c.covered_by]
+    usable = [c for c in checkpoints if c.trust in ("trusted", "unverified")]
     if not usable:
         return NOTHING
     rank = _newest_first(attempts)

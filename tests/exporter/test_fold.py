@@ -290,3 +290,14 @@ def test_undecided_takes_the_earliest_start_of_the_candidates() -> None:
 def test_a_replay_finding_that_names_nobody_begins_where_everyone_passed() -> None:
     history = History().start().audit(20).audit(50, not_run=[1]).find("replay", 100)
     assert only_window(history) == (1, 20, 1, 100, False)
+
+
+def test_a_pass_at_the_step_of_the_finding_does_not_count() -> None:
+    history = History().start().audit(20).audit(50).find("replay", 50, [3], phase="immediate")
+    assert only_window(history) == (1, 20, 1, 50, False)
+
+
+def test_where_the_topology_of_an_ancestor_is_missing_only_a_pass_of_everyone_counts() -> None:
+    history = History().start(topology=False).save(0).audit(20).audit(40, not_run=[0]).save(50).end(50, "signal")
+    history.start(50, (1, 50, "checkpoints/a1-step-000050")).find("replay", 70, [3])
+    assert only_window(history) == (1, 20, 2, 70, False)

@@ -146,6 +146,10 @@ def test_nothing_unknown_is_said_too() -> None:
     assert history.rule("attributed", AUDIT, accused=[3], nature="persistent").incident().unknown == ("Nothing known.",)
 
 
+def test_candidates_beside_an_accused_device_are_not_its_suspects() -> None:
+    assert [s.rank for s in found(candidates=[2, 4]).incident().suspects] == [3]
+
+
 # --- closed, recovered, reopened -------------------------------------------------------------------------------------
 
 
@@ -213,6 +217,48 @@ def test_notes_and_actions_are_kept_under_every_name_of_the_incident() -> None:
     history.find("finite", 67, [3], phase="local", contained=True)
     history.act("acknowledge", incident=old, by="mira").act("note", incident=history.incident().id, by="mira")
     assert [e.data["action"] for e in history.incident().actions] == ["acknowledge", "note"]
+
+
+def contained(action: str = "stop") -> History:
+    history = History().start().save(0).audit(1).save(50).audit(50).save(60)
+    history.find("conservation", 67, phase="reduce", contained=True)
+    return history.rule("confirmed", ("conservation", 67, "reduce"), scope="job", resume=AT_50, action=action)
+
+
+def test_a_contained_step_that_stopped_the_run_needs_an_attempt_from_the_resume_step() -> None:
+    later = contained().end(67).start(60, (1, 60, "checkpoints/a1-step-000060")).audit(61).save(75)
+    assert later.incident().state == "open"
+    assert contained().end(67).start(50, AT_50).audit(51).save(75).incident().state == "recovered"
+    assert contained().save(75).incident().state == "open"
+
+
+def test_a_contained_step_that_was_skipped_is_recovered_by_the_same_attempt_when_it_passes_again() -> None:
+    history = contained("skip")
+    assert history.incident().state == "open"
+    assert history.save(75, checks={"conservation": "not_run"}).incident().state == "open"
+    assert states(history.save(80).incident()) == ("recovered", "confirmed", 1)
+
+
+def test_a_pass_before_the_skipped_step_does_not_recover() -> None:
+    history = History().start().audit(60, check="finite").find("finite", 67, [3], phase="local", contained=True)
+    assert history.incident().state == "open"
+    assert history.audit(70, check="finite").incident().state == "recovered"
+
+
+def test_every_check_that_failed_has_to_be_passed() -> None:
+    history = History().start().save(0).audit(1).save(50).audit(50).audit(67, phase="immediate", failed=[3])
+    history.find("finite", 67, [3], phase="local", contained=True).find("replay", 67, [3], phase="immediate")
+    both = ("finite", 67, "local"), ("replay", 67, "immediate")
+    history.rule("attributed", *both, accused=[3], resume=AT_50).end(67).start(50, AT_50, nodes=SPARE).audit(51)
+    assert history.incident().state == "open"
+    assert history.save(60).incident().state == "recovered"
+
+
+def test_an_unknown_past_that_a_person_accepted_can_recover() -> None:
+    history = found().end(100).start(40, known=False, verified=False, nodes=SPARE).audit(41)
+    assert history.incident().state == "open"
+    history.act("accept_checkpoint", attempt=2, step=40, path="/else/40", by="mira")
+    assert history.incident().state == "recovered"
 
 
 # --- the resume step and the cost ------------------------------------------------------------------------------------
@@ -289,3 +335,10 @@ def test_a_rerun_on_other_devices_with_the_same_bits_moves_the_window() -> None:
 )
 def test_other_bits_or_the_same_device_prove_nothing(nodes: tuple[str, ...], fingerprint: str) -> None:
     assert window(rerun(nodes, fingerprint).incident()) == (1, 50, 1, 100, False)
+
+
+def test_a_rerun_that_began_inside_the_window_proves_nothing() -> None:
+    history = History().start().save(0).audit(1).save(50).audit(50).save(60).save(75, fingerprint=SAME)
+    history.audit(100, failed=[3]).find("replay", 100, [3]).rule("attributed", AUDIT, accused=[3], resume=AT_50)
+    history.end(100).start(60, (1, 60, "checkpoints/a1-step-000060"), nodes=SPARE).save(75, fingerprint=SAME)
+    assert window(history.incident()) == (1, 50, 1, 100, False)

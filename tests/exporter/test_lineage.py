@@ -8,15 +8,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lastgood.lineage import Segment, normalise, origin, reach, reaches, segments, unknown_root, unknown_roots
-from lastgood.records import UNTITLED
 from lastgood.state import Attempt, Parent, Point
 
 Step = tuple[int, int]
+BLANK = Attempt(
+    number=0,
+    world_size=6,
+    places=(),
+    parent=None,
+    parent_known=True,
+    parent_verified=True,
+    from_step=0,
+    started_at="",
+    last_event_at="",
+    last_step=0,
+    last_step_at="",
+)
 
 
 def attempt(number: int, from_step: int = 0, parent: tuple[int, int] | None = None, known: bool = True) -> Attempt:
     back = Parent(*parent, path=f"a{parent[0]}-{parent[1]}") if parent else None
-    return replace(UNTITLED, number=number, from_step=from_step, parent=back, parent_known=known)
+    return replace(BLANK, number=number, from_step=from_step, parent=back, parent_known=known)
 
 
 @st.composite
@@ -114,3 +126,8 @@ def test_a_parent_that_is_not_older_or_not_in_the_journal_counts_as_unknown() ->
     assert origin(attempts, 2) is None
     assert [unknown_root(attempts, n) for n in (2, 3, 4)] == [2, 2, 4]
     assert segments(attempts, Point(3, 60)) == (Segment(2, 50, 50), Segment(3, 50, 60))
+
+
+def test_an_attempt_that_begins_later_than_step_0_from_nothing_has_an_unknown_past() -> None:
+    attempts = {1: attempt(1), 2: attempt(2, 5)}
+    assert [unknown_root(attempts, n) for n in (1, 2)] == [None, 2]

@@ -182,6 +182,36 @@ def test_a_second_accusation_demotes_every_checkpoint_since_the_device_joined() 
     assert history.state().last_good.step == 25
 
 
+def test_a_person_can_vouch_for_a_parent_of_the_same_attempt() -> None:
+    history = audited(25).save(50).end(60, "signal")
+    history.start(50, (1, 50, "checkpoints/a1-step-000050"), nodes=("node-a", "node-d", "node-c")).audit(51).save(75)
+    history.save(100).audit(100).act("accept_checkpoint", attempt=2, step=75, path=history.path(75), by="mira")
+    assert (trusts(history.state())[2, 75], trusts(history.state())[2, 100]) == ("unverified", "trusted")
+
+
+def test_a_load_that_found_other_bytes_says_nothing_about_what_is_saved_there_later() -> None:
+    history = audited(25).write("checkpoint.loaded", path="latest", step=50, checks={"fingerprint": "failed"})
+    assert trusts(history.save(50, "latest").audit(50).state())[1, 50] == "trusted"
+
+
+def test_the_work_of_a_device_that_was_accused_twice_is_inherited() -> None:
+    history = audited(25).save(50).audit(50).audit(75, failed=[3]).find("replay", 75, [3])
+    history.rule("attributed", ("replay", 75, "audit"), accused=[3], action="record").audit(100, failed=[3])
+    history.find("replay", 100, [3]).rule("attributed", ("replay", 100, "audit"), accused=[3]).end(100)
+    history.start(25, (1, 25, "checkpoints/a1-step-000025"), nodes=("node-a", "node-d", "node-c")).audit(26).save(30)
+    assert trusts(history.audit(30).state())[2, 30] == "unverified"
+    assert reason(history, 30, 2) == "A device that ran since was accused twice in this run."
+
+
+def test_two_saves_of_one_step_have_the_same_parent() -> None:
+    history = audited(25).save(50, "first").save(50, "second").audit(50)
+    parents = {c.path: c.parent for c in history.state().checkpoints}
+    assert parents["first"] == parents["second"]
+    assert parents["first"] is not None
+    assert parents["first"].step == 25
+    assert set(trusts(history.state()).values()) == {"trusted"}
+
+
 # --- last good -------------------------------------------------------------------------------------------------------
 
 

@@ -238,6 +238,13 @@ def test_a_rank_whose_batch_was_not_replayed_does_not_pass() -> None:
     assert confirmed_ranks({0: 2, 3: 5}, odd, arbitrate(odd, NODES)) == {0}
 
 
+def test_a_named_rank_does_not_pass_on_its_own_batch_and_nobody_does_in_a_job_that_does_not_repeat_itself() -> None:
+    odd = [dispute(1, 3, 4, arbiter_first=1)]
+    assert confirmed_ranks(PAIRS, odd, arbitrate(odd, NODES)) == {0, 1, 2, 4, 5}
+    odd = [dispute(owner_second=2, partner_second=7)]
+    assert confirmed_ranks(PAIRS, odd, arbitrate(odd, NODES)) == set()
+
+
 def test_an_owner_whose_batch_nobody_confirmed_does_not_pass() -> None:
     odd = [dispute(eager_agrees=True)]
     assert 3 not in confirmed_ranks(PAIRS, odd, arbitrate(odd, NODES))
