@@ -278,6 +278,23 @@ def test_without_a_verdict_the_resume_step_is_what_was_known_at_the_finding() ->
     assert (resume.step, resume.trust) == (50, "trusted")
 
 
+def test_what_was_saved_after_the_verdict_is_not_what_was_known_then() -> None:
+    history = History().start(not_run={"replay": "switched off"}).save(0).save(50)
+    history.find("conservation", 67, phase="reduce", contained=True)
+    resume = history.rule("confirmed", ("conservation", 67, "reduce"), scope="job").save(75).incident().resume
+    assert resume is not None
+    assert (resume.step, resume.trust) == (50, "unverified")
+
+
+def test_with_nothing_to_resume_from_an_attempt_from_inside_the_window_does_not_recover() -> None:
+    history = History().start().audit(50).save(75).audit(100, failed=[3]).find("replay", 100, [3])
+    history.rule("attributed", AUDIT, accused=[3]).end(100)
+    history.start(75, (1, 75, "checkpoints/a1-step-000075"), nodes=SPARE).audit(76)
+    incident = history.incident()
+    assert incident.resume is not None
+    assert (incident.resume.exists, incident.state) == (False, "open")
+
+
 def test_a_resume_step_that_a_later_finding_covers_is_worked_out_anew() -> None:
     history = History().start().save(0).audit(1).save(25).audit(25).save(50).audit(50, not_run=[1])
     history.audit(100, failed=[3], not_run=[1]).find("replay", 100, [3]).rule(
@@ -341,4 +358,11 @@ def test_a_rerun_that_began_inside_the_window_proves_nothing() -> None:
     history = History().start().save(0).audit(1).save(50).audit(50).save(60).save(75, fingerprint=SAME)
     history.audit(100, failed=[3]).find("replay", 100, [3]).rule("attributed", AUDIT, accused=[3], resume=AT_50)
     history.end(100).start(60, (1, 60, "checkpoints/a1-step-000060"), nodes=SPARE).save(75, fingerprint=SAME)
+    assert window(history.incident()) == (1, 50, 1, 100, False)
+
+
+def test_a_rerun_with_an_unknown_past_proves_nothing() -> None:
+    history = History().start().save(0).audit(1).save(50).audit(50).save(75, fingerprint=SAME)
+    history.audit(100, failed=[3]).find("replay", 100, [3]).rule("attributed", AUDIT, accused=[3], resume=AT_50)
+    history.end(100).start(60, known=False, verified=False, nodes=SPARE).save(75, fingerprint=SAME)
     assert window(history.incident()) == (1, 50, 1, 100, False)
