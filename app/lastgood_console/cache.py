@@ -1,8 +1,12 @@
-"""Own the pages' bounded cache: charts and documents are built once per state, not at every tick."""
+"""Own the pages' bounded cache: charts and documents are built once per state, not at every tick.
+
+A chart is kept as its finished specification: to check and write it out takes longer than all the rest of a page.
+"""
 
 from __future__ import annotations
 
-import altair as alt
+from typing import Any
+
 import streamlit as st
 
 from lastgood.peers import Peers
@@ -12,14 +16,16 @@ from lastgood_console.components.timeline_chart import timeline_chart
 from lastgood_console.export.document import Document, to_document
 from lastgood_console.export.tokens import ThemeName
 
+Spec = dict[str, Any]
 
-def timeline_picture(state: RunState, incident: Incident, theme: ThemeName) -> alt.LayerChart:
-    """Return the incident's timeline."""
+
+def timeline_picture(state: RunState, incident: Incident, theme: ThemeName) -> Spec:
+    """Return the incident's timeline as a Vega-Lite specification."""
     return _timeline(state, incident, state.run, incident.id, _version(state), theme)
 
 
-def peers_picture(found: Peers, incident: Incident, theme: ThemeName) -> alt.LayerChart:
-    """Return a suspect against its peers."""
+def peers_picture(found: Peers, incident: Incident, theme: ThemeName) -> Spec:
+    """Return a suspect against its peers as a Vega-Lite specification."""
     return _peers(found, incident, incident.run, incident.id, found.rank, found.metric, len(found.steps), theme)
 
 
@@ -34,10 +40,8 @@ def _version(state: RunState) -> str:
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
-def _timeline(
-    _state: RunState, _incident: Incident, run: str, incident: str, version: str, theme: ThemeName
-) -> alt.LayerChart:
-    return timeline_chart(_state, _incident, theme)
+def _timeline(_state: RunState, _incident: Incident, run: str, incident: str, version: str, theme: ThemeName) -> Spec:
+    return timeline_chart(_state, _incident, theme).to_dict()
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
@@ -48,5 +52,5 @@ def _document(_state: RunState, _incident: Incident, run: str, incident: str, ve
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _peers(
     _found: Peers, _incident: Incident, run: str, incident: str, rank: int, metric: str, steps: int, theme: ThemeName
-) -> alt.LayerChart:
-    return peers_chart(_found, _incident, theme)
+) -> Spec:
+    return peers_chart(_found, _incident, theme).to_dict()

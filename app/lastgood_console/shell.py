@@ -33,6 +33,12 @@ def link_to_incident(label: str, run: str, incident: str | None = None) -> None:
     st.page_link(INCIDENT_PAGE, label=label, query_params=params)
 
 
+def show_another(label: str, run: str, incident: str) -> None:
+    """Draw a button that changes the selection of this page: a link to the page one is on leads nowhere."""
+    params = {"run": run, "incident": incident}
+    st.button(label, type="tertiary", key=f"show-{run}-{incident}", on_click=st.query_params.from_dict, args=(params,))
+
+
 def no_runs_html() -> str:
     """Return what to say when there is no run yet."""
     places = ", ".join(str(place) for place in current().places) or "runs"

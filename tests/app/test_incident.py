@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
 from functools import cache
@@ -11,6 +12,7 @@ from tests.app import console_states as states
 from tests.app.pages import markup, open_page, shown
 
 from lastgood.state import FailedSave, RunState
+from lastgood_console.cache import timeline_picture
 from lastgood_console.components.decision import avoid_panel, reasons, resume_panel, standing, things_to_do
 from lastgood_console.components.selection import select
 from lastgood_console.components.tables import bytes_text, checkpoints_html
@@ -151,6 +153,13 @@ def test_the_timeline_and_the_peers_are_charts_with_words() -> None:
     assert len(charts) == 2
     assert "Timeline of incident r-3f2a91c0" in str(charts[0].proto)
     assert json.loads(charts[0].proto.spec)["width"] == "container"
+
+
+def test_drawing_a_chart_does_not_change_what_the_cache_holds() -> None:
+    state = states.gradient()
+    before = copy.deepcopy(timeline_picture(state, state.incidents[0], "light"))
+    open_page(state, page="incident").run()
+    assert timeline_picture(state, state.incidents[0], "light") == before
 
 
 def test_export_buttons_offer_html_and_json() -> None:

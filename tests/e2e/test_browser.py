@@ -202,6 +202,23 @@ def test_news_appears_without_a_reload_and_the_place_on_the_page_survives(browse
         assert visit.problems == []
 
 
+def test_what_a_person_opened_survives_the_ticks_and_another_incident_can_be_chosen(
+    browser: Browser, console: Console
+) -> None:
+    with Visit(browser, console, INCIDENT) as visit:
+        visit.charts()
+        pictures = "[...document.querySelectorAll('[data-testid=stVegaLiteChart] :is(svg, canvas)')]"
+        visit.page.evaluate(f"{pictures}.forEach(e => e.dataset.kept = 'yes')")
+        visit.page.get_by_text("The same numbers as a table").click()
+        visit.page.get_by_role("button", name="1 more incident").click()
+        visit.page.wait_for_timeout(5000)  # two ticks
+        assert visit.page.evaluate(f"{pictures}.map(e => e.dataset.kept)") == ["yes", "yes"]
+        expect(visit.page.locator("[data-testid=stExpander] details[open]")).to_have_count(1)
+        visit.page.get_by_role("button", name=RECOVERED).click()
+        expect(visit.page.get_by_text("recovered by attempt 2 after")).to_be_attached(timeout=30_000)
+        assert f"run={RECOVERED}&incident=r-" in visit.page.url
+
+
 def test_the_theme_menu_changes_html_at_once_and_the_charts_at_the_next_tick(
     browser: Browser, console: Console
 ) -> None:

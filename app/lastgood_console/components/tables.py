@@ -212,7 +212,8 @@ def incident_cells(incident: Incident, standing: str, now: str) -> list[str]:
 def cost_words(incident: Incident) -> str:
     """Return the device hours that an incident has cost."""
     unit = "GPU-h" if any(has_gpu(s) for s in incident.suspects) else "device-h"
-    return f"{quantity_text(incident.cost.device_hours)} {unit}"
+    hours = incident.cost.device_hours
+    return f"{quantity_text(hours)} {unit}" if hours else "0"
 
 
 def _devices(suspects: Sequence[Place]) -> str:

@@ -249,7 +249,7 @@ def label_of(entry: TimelineEntry) -> str:
         case "closed" | "refused" | "failed_save":
             return entry.text.split(":")[0]
         case "not_run" if entry.lane in CHECKS and entry.until > entry.at:
-            return entry.text
+            return "not run"
         case _:
             return ""
 

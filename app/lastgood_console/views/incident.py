@@ -33,7 +33,7 @@ from lastgood_console.components.strip import key_html, layout, strip_html
 from lastgood_console.components.tables import Column, checkpoints_html, evidence_html, story_html, table_html
 from lastgood_console.export.document import dumps
 from lastgood_console.export.html import render
-from lastgood_console.shell import OVERVIEW_PAGE, TICK_SECONDS, fresh_html, link_to_incident, no_runs_html, theme_name
+from lastgood_console.shell import OVERVIEW_PAGE, TICK_SECONDS, fresh_html, no_runs_html, show_another, theme_name
 from lastgood_console.store import Snapshot, current
 
 DO_WIDTH = 210
@@ -47,10 +47,11 @@ def crumb(incident: Incident, snapshot: Snapshot, seconds: float) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="lg-crumb"):
         st.html(left, width="content")
         if others:
-            with st.popover(f"{len(others)} more incident{'' if len(others) == 1 else 's'}", type="tertiary"):
+            words = f"{len(others)} more incident{'' if len(others) == 1 else 's'}"
+            with st.popover(words, type="tertiary", key=f"others-{incident.run}-{incident.id}"):
                 for other in sorted(others, key=lambda i: (is_open(i), i.opened_at), reverse=True)[:MOST_OTHERS]:
                     words = f"{other.run} › {other.id} · {other.status}, {state_phrase(other)}"
-                    link_to_incident(words, other.run, other.id)
+                    show_another(words, other.run, other.id)
         st.html(right)
 
 
@@ -113,7 +114,8 @@ def timeline(state: RunState, incident: Incident) -> None:
     """Draw the timeline and the same entries as a table."""
     st.html(section("Timeline", "drag to move, scroll to zoom, double-click to reset · UTC, steps beside it"))
     picture = timeline_picture(state, incident, theme_name())
-    st.altair_chart(picture, theme=None, width="stretch", key="timeline", alt=timeline_chart.spoken(state, incident))
+    words = timeline_chart.spoken(state, incident)
+    st.vega_lite_chart(spec=picture, theme=None, width="stretch", key="timeline", alt=words)
     st.html(section("What happened, and when we knew", "two clocks: when it happened, when it was known"))
     st.html(story_html(story(entries(state, incident))))
     if told := injected(state, incident):
@@ -128,7 +130,9 @@ def against_peers(incident: Incident) -> None:
         title = f"{ranks_text([found.rank]).capitalize()} against its peers"
         st.html(section(title, f"{note} · context only: a metric never accuses"))
         picture, words = peers_picture(found, incident, theme_name()), peers_chart.spoken(found, incident)
-        st.altair_chart(picture, theme=None, width="stretch", key=f"peers-{found.rank}-{found.metric}", alt=words)
+        st.vega_lite_chart(
+            spec=picture, theme=None, width="stretch", key=f"peers-{found.rank}-{found.metric}", alt=words
+        )
         with st.expander("The same numbers as a table"):
             heads = [Column(head, "num") for head in ("Step", f"Rank {found.rank}", "Median", "p10", "p90")]
             rows = [("", [escape(cell) for cell in row]) for row in peers_chart.numbers(found)]
