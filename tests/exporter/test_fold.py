@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.exporter.histories import History, trusts, window
 
-from lastgood.events import Event
+from lastgood.events import Event, event_from_line
 from lastgood.fold import derive
 from lastgood.lineage import unknown_root
 from lastgood.state import Device, Incident, RunState, Unreadable
@@ -155,6 +155,12 @@ def test_trusted_means_that_every_device_passed_a_replay_at_or_after_it(history:
                 names = {p.rank: p.device for p in attempts[r.attempt].places}
                 waiting -= {names.get(k, k) for k in range(6) if r.result_of(k) == "passed"}
         assert not waiting
+
+
+@settings(deadline=None, max_examples=20)
+@given(histories())
+def test_the_made_up_histories_are_what_a_journal_can_hold(history: History) -> None:
+    assert [event_from_line(event.to_line()) for event in history.events] == history.events
 
 
 # --- what the state holds --------------------------------------------------------------------------------------------
