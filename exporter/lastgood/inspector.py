@@ -57,6 +57,7 @@ class Inspector:
         self.judge = Judge(session, config, optimizers)
         self.tolerance: Tolerance | None = None
         self.previous_odd = False
+        self.reduced_norm: float | None = None
         self.start_step = 0
         self._audited = 0  # the newest step whose due checks ran: once per step, whatever is synchronised in it
 
@@ -102,7 +103,8 @@ class Inspector:
         """Judge step ``step`` (in progress). ``audit``: this is its last synchronised backward."""
         facts = unpack(view.total, self.world.size)
         self.judge.norms.append(view.local_norm)
-        self.metrics.grad_norm(view.local_norm, view.reduced_norm)
+        self.reduced_norm = self.reduced_norm if view.reduced_norm is None else view.reduced_norm
+        self.metrics.grad_norm(view.local_norm, self.reduced_norm)
         if not facts.same_step:
             self.judge.say(
                 "The ranks are at different optimizer steps: no check ran. Call monitor.resume on all ranks."

@@ -30,8 +30,9 @@ from torch import Tensor
 from lastgood.fingerprint import key_of, sign_bits
 
 TILE: Final = 64
-BLOCK: Final = 4096 * TILE
-"""Elements that are read at once on a CPU: 1 MiB in float32, so that the square sum finds them in the cache."""
+BLOCK: Final = 16384 * TILE
+"""Elements that are read at once on a CPU: 4 MiB in float32. Smaller blocks cost more in calls than the cache saves."""
+ROW: Final = 4096
 DEVICE_BLOCK: Final = 1024 * BLOCK
 
 WINDOWS: Final = 4093
@@ -50,18 +51,35 @@ def project(x: Tensor, *, key: int) -> tuple[Tensor, Tensor]:
     ``key`` chooses the signs of the tiles: ranks that compare must pass the same. Accelerators are not read back.
     Raises TypeError for other types.
     """
+    flat = _flat(x)
+    projection = _project(flat, key)
+    squares = torch.zeros_like(projection)
+    for _, block in _blocks(flat):
+        squares += _square_sum(block)
+    if flat.device.type == "cpu" and not _SQUARES_FLOOR < float(squares) < math.inf:
+        squares = _exact_square_sum(flat)
+    return projection, squares
+
+
+def project_only(x: Tensor, *, key: int) -> Tensor:
+    """Return the projection alone, for a second look at a bucket whose norm is known: 40 % of the time."""
+    return _project(_flat(x), key)
+
+
+def _flat(x: Tensor) -> Tensor:
     if not x.is_floating_point():
         raise TypeError(f"cannot project {x.dtype}: only floating-point gradients are reduced; leave this tensor out")
-    flat = x.detach().reshape(-1)
+    return x.detach().reshape(-1)
+
+
+def _project(flat: Tensor, key: int) -> Tensor:
     signs = _tile_signs(flat.numel(), key, flat.device)
     projection = torch.zeros((), dtype=torch.float64, device=flat.device)
-    squares = torch.zeros_like(projection)
     with torch.autocast(flat.device.type, enabled=False):  # a bfloat16 product would drown a fault in rounding
         for start, block in _blocks(flat):
             sums = _tile_sums(block)
-            projection += (sums.double() * signs[start // TILE :][: sums.numel()]).sum()
-            squares += _square_sum(block)
-    return projection, squares
+            projection += torch.dot(sums.double(), signs[start // TILE :][: sums.numel()])
+    return projection
 
 
 def tolerance(dtype: torch.dtype) -> float:
@@ -102,20 +120,26 @@ def _tile_sums(block: Tensor) -> Tensor:
 
 
 def _square_sum(block: Tensor) -> Tensor:
-    """Return the float64 square sum.
+    """Return the float64 square sum of a block.
 
-    On a CPU a float64 accumulation of float32 values is 60 times slower than a float32 norm. So that is taken first,
-    and squares that left the range of float32 are summed again in float64.
+    On a CPU a float64 accumulation of float32 values is 60 times slower than float32 norms, and one norm of millions
+    of values is off by 7e-4. So norms of rows are squared and added in float64 (5e-9); the caller looks whether
+    squares left the range of float32.
     """
     if block.device.type != "cpu":
         norm: Tensor = torch.linalg.vector_norm(block, dtype=torch.float64)
-        return norm * norm
-    norm = torch.linalg.vector_norm(block).double()
-    squares = norm * norm
-    if _SQUARES_FLOOR < float(squares) < math.inf:
-        return squares
-    wide = block.double()
-    return torch.dot(wide, wide)
+        return norm.square()
+    whole = block.numel() // ROW * ROW
+    rows, rest = torch.linalg.vector_norm(block[:whole].view(-1, ROW), dim=1), torch.linalg.vector_norm(block[whole:])
+    return torch.dot(rows.double(), rows.double()) + rest.double().square()
+
+
+def _exact_square_sum(flat: Tensor) -> Tensor:
+    squares = torch.zeros((), dtype=torch.float64)
+    for _, block in _blocks(flat):
+        wide = block.double()
+        squares += torch.dot(wide, wide)
+    return squares
 
 
 @lru_cache(maxsize=16)
