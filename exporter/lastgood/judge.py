@@ -91,7 +91,8 @@ class Judge:
                 data["contained"] = guarded and action in ("skip", "stop")
         verdict = build.verdict_data(ruling, found, self.session.places, action)
         resume, headline = self.publisher.foresee(found, verdict)
-        verdict["resume"] = resume
+        cleared = ruling.status == "cleared" and action != "stop"
+        verdict["resume"] = None if cleared else resume  # training goes on: nobody has to resume
         return {"findings": found, "verdict": verdict, "message": _message(headline, verdict, found[0])}
 
     def _add_peers(self, found: list[dict[str, Any]], ranks: Sequence[int]) -> None:

@@ -128,10 +128,11 @@ def _square_sum(block: Tensor) -> Tensor:
     """
     if block.device.type != "cpu":
         norm: Tensor = torch.linalg.vector_norm(block, dtype=torch.float64)
-        return norm.square()
+        return norm * norm
     whole = block.numel() // ROW * ROW
-    rows, rest = torch.linalg.vector_norm(block[:whole].view(-1, ROW), dim=1), torch.linalg.vector_norm(block[whole:])
-    return torch.dot(rows.double(), rows.double()) + rest.double().square()
+    rows: Tensor = torch.linalg.vector_norm(block[:whole].view(-1, ROW), dim=1).double()
+    rest: Tensor = torch.linalg.vector_norm(block[whole:]).double()
+    return torch.dot(rows, rows) + rest * rest
 
 
 def _exact_square_sum(flat: Tensor) -> Tensor:

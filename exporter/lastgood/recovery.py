@@ -156,7 +156,8 @@ class Outcome:
 
 def outcome_of(d: Draft, resume: LastGood | None, proof: Proof, *, resume_saved_at: str | None, now: str) -> Outcome:
     """Return how an incident went on; ``now`` is the time of the run's last event."""
-    by, at = recovery(d, resume, proof) or (None, None)
+    found = None if d.status == "cleared" else recovery(d, resume, proof)  # nothing had to recover from software
+    by, at = found or (None, None)
     closed_at, closed_by = closing(d)
     began = proof.attempts[by].started_at if by is not None else None
     cost = _cost(d, resume, proof, start=resume_saved_at, end=began or closed_at, now=now)

@@ -72,6 +72,8 @@ class Saver:
             return
         names, text = monitor.world.broadcast_json([names, live.hex()], source=bad[0])
         where = f" on rank {', '.join(map(str, bad))}" if len(bad) < monitor.world.size else ""
+        loaded = {key: record[key] for key in ("attempt", "step", "path")} | {"fingerprint": text}
+        self._write("checkpoint.loaded", loaded | _checked("failed") | {"reason": f"differs in {', '.join(names[:5])}"})
         files.refuse_mismatch(path, record, text, names, where)
 
     def begin(self, facts: Mapping[str, Any]) -> None:

@@ -328,8 +328,7 @@ NOTHING = LastGood(
     -1,
     "",
     "missing",
-    "Nothing to resume from: no checkpoint is left outside the windows. Start again from step 0, or accept a "
-    "checkpoint by name (lastgood checkpoint accept PATH).",
+    "Nothing to resume from: no checkpoint is left outside the windows. Start again from step 0.",
 )
 
 

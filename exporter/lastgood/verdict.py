@@ -84,7 +84,7 @@ class Majority:
 AGREED: Final = Ruling(status=None, confidence="exact", stands=False)
 """Nothing disagreed, so there is nothing to say."""
 
-ADVICE: Final = "Make the job deterministic (lastgood doctor says how), or switch replay off."
+ADVICE: Final = "Make the job deterministic (torch.use_deterministic_algorithms), or switch replay off."
 
 
 def majority(digests: Mapping[int, int]) -> Majority:

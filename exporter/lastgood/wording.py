@@ -339,8 +339,9 @@ def resume_command(resume: LastGood | None) -> str | None:
 
 
 def excluded_nodes(incident: Incident) -> tuple[str, ...]:
-    """Return the nodes to leave out when resuming: those of every accused or candidate device."""
-    return tuple(sorted({s.node for s in incident.suspects})) if incident.status != "cleared" else ()
+    """Return the nodes to leave out when resuming: those of accused devices, and of candidates of exact evidence."""
+    named = incident.status in ("attributed", "undecided")
+    return tuple(sorted({s.node for s in incident.suspects})) if named else ()
 
 
 def without_phrase(incident: Incident) -> str:
@@ -377,14 +378,14 @@ def advice(incident: Incident) -> tuple[tuple[str, str | None], ...]:
     return tuple(steps) or (("Wait for the next replay: it decides", None),)
 
 
-def cost_text(cost: Cost, gpus: bool, resumed: bool = True) -> tuple[str, str, str]:
+def cost_text(cost: Cost, gpus: bool) -> tuple[str, str, str]:
     """Return the cost as (number, detail, how far): ``50 steps``, ``6 s · 0.01 GPU-h``, ``from …``.
 
-    ``resumed`` is False for a step that was skipped in a run that went on.
+    No time was lost where a step was skipped in a run that went on.
     """
     unit = "GPU-h" if gpus else "device-h"
     number = f"{step_text(cost.steps)} {'step' if cost.steps == 1 else 'steps'}"
     detail = f"{duration_text(cost.seconds)} · {quantity_text(cost.device_hours)} {unit}"
     if cost.rising:
         return number, detail, "still rising: not recovered"
-    return number, detail, "from the resume step to recovery" if resumed else "skipped: training went on"
+    return number, detail, "from the resume step to recovery" if cost.seconds else "skipped: training went on"

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import lastgood
+from lastgood.fold import derive
 from lastgood.journal_read import JournalTail
 from lastgood.monitor import Monitor
 
@@ -168,6 +169,10 @@ def test_changed_bytes_are_refused_with_both_fingerprints(model: nn.Module, tmp_
     with pytest.raises(lastgood.IntegrityError, match="stored fingerprint [0-9a-f]{32}, loaded [0-9a-f]{32}; .* bias"):
         again.resume(path)
     again.close()
+    refused = next(e for e in events(tmp_path) if e.type == "checkpoint.loaded")
+    assert refused.data["checks"] == {"fingerprint": "failed"}
+    state = derive("run", events(tmp_path))
+    assert [c.trust for c in state.checkpoints] == ["tainted"]
 
 
 def test_a_save_that_raises_is_journaled_as_failed_and_training_goes_on(model: nn.Module, tmp_path: Path) -> None:

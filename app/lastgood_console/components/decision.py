@@ -154,7 +154,7 @@ def _saved_by(covered: list[Checkpoint]) -> str:
 def cost_panel(incident: Incident) -> Panel:
     """Return COST SO FAR."""
     gpus = any(has_gpu(s) for s in incident.suspects)
-    number, detail, span = cost_text(incident.cost, gpus, incident.status != "cleared")
+    number, detail, span = cost_text(incident.cost, gpus)
     return Panel(number, None, (detail, sentence(span)))
 
 
