@@ -15,7 +15,7 @@ from typing import Any
 import torch.distributed as dist
 
 import lastgood
-from lastgood.demo.train import Settings, fault_here, run_attempt
+from lastgood.demo.train import Settings, fault_here, leave, run_attempt
 from lastgood_console.demo.options import Options
 from lastgood_console.demo.reading import Follower
 from lastgood_console.demo.relaunch import Relaunch, Roster, next_attempt, spent
@@ -25,7 +25,8 @@ def main(rows: list[dict[str, Any]]) -> None:
     dist.init_process_group("gloo")
     for row in rows:
         run_row(Options(**{**row, "run_dir": Path(row["run_dir"])}))
-    dist.destroy_process_group()
+    dist.barrier()
+    leave(0)
 
 
 def run_row(options: Options) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lastgood.config import slug
+from lastgood.events import slug
 from lastgood.state import Incident, RunState
 from lastgood.wording import TRUSTED_MEANS, headline, joined, resume_headline, state_phrase, status_word, window_text
 from lastgood_console.demo.files import inventory, write_exports
