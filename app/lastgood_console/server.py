@@ -18,11 +18,10 @@ from typing import Any, Final
 
 from lastgood.ingest import EventIntake, is_loopback
 from lastgood.ledger import Ledger, default_state_dir
-from lastgood.serve import run_paths
+from lastgood.serve import add_arguments, run_paths, warn
 from lastgood_console.export.tokens import ThemeName, theme
 from lastgood_console.store import Store, use
 
-DEFAULT_PORT: Final = 8490
 PORTS_TO_TRY: Final = 50
 
 
@@ -103,13 +102,11 @@ def announce(host: str, port: int, wanted: int, paths: Sequence[Path], token: st
     shown = f"[{host}]" if ":" in host else "127.0.0.1" if host == "0.0.0.0" else host
     print(f"lastgood console reads {', '.join(map(str, paths))}: http://{shown}:{port}", flush=True)
     if port != wanted and wanted:
-        _warn(f"port {wanted} is taken; {port} is the next free one")
+        warn(f"port {wanted} is taken; {port} is the next free one")
     if missing := [str(path) for path in paths if not path.exists()]:
-        _warn(f"{', '.join(missing)} does not exist yet; runs that appear there will be found")
+        warn(f"{', '.join(missing)} does not exist yet; runs that appear there will be found")
     if not token and not is_loopback(host):
-        _warn(
-            "open to other machines without LASTGOOD_TOKEN: anyone there reads the runs; nobody there can post events"
-        )
+        warn("open to other machines without LASTGOOD_TOKEN: anyone there reads the runs; nobody there can post events")
 
 
 def streamlit_config(host: str, port: int) -> dict[str, Any]:
@@ -169,24 +166,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="lastgood console",
         description="Browse runs and incidents. On the same port: /metrics, /healthz, POST /api/events and exports.",
     )
-    parser.add_argument("runs", nargs="*", metavar="RUNS", help="run directories or folders of them; default: "
-                        "$LASTGOOD_RUNS, else ./runs")  # fmt: skip
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; default: %(default)s")
-    parser.add_argument("--port", type=_port, default=DEFAULT_PORT, help="when taken, the next free one is used; "
-                        "0 takes any; default: %(default)s")  # fmt: skip
-    parser.add_argument("--state", type=Path, metavar="DIR", help="where posted events are kept; default: "
-                        ".lastgood in the first of RUNS")  # fmt: skip
+    add_arguments(parser, "when taken, the next free one is used; 0 takes any")
     return parser
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text} is not a port: give 0 to 65535")
-    return int(text)
-
-
-def _warn(text: str) -> None:
-    print(f"lastgood: warning: {text}", file=sys.stderr, flush=True)
 
 
 def _cannot(text: str) -> int:

@@ -28,6 +28,8 @@ from lastgood.ingest import MAX_BODY_BYTES, EventIntake, is_loopback
 from lastgood.ledger import Ledger, default_state_dir
 from lastgood.run_metrics import RunMetrics
 
+DEFAULT_PORT: Final = 8490
+
 REFRESH_SECONDS: Final = 1.0
 STALE_SECONDS: Final = 60.0
 """A ledger that has not read the journals for so long is not healthy."""
@@ -201,13 +203,18 @@ def _parser() -> argparse.ArgumentParser:
         prog="lastgood serve",
         description="Serve the run metrics (/metrics) and take posted events in (/api/events), without the console.",
     )
+    add_arguments(parser, "0 takes any free one")
+    return parser
+
+
+def add_arguments(parser: argparse.ArgumentParser, when_taken: str) -> None:
+    """Add what every server of ours takes: RUNS, address, port and the folder for posted events."""
     parser.add_argument("runs", nargs="*", metavar="RUNS", help="run directories or folders of them; default: "
                         "$LASTGOOD_RUNS, else ./runs")  # fmt: skip
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on; default: %(default)s")
-    parser.add_argument("--port", type=_port, default=8490, help="0 takes any free one; default: %(default)s")
+    parser.add_argument("--port", type=_port, default=DEFAULT_PORT, help=f"{when_taken}; default: %(default)s")
     parser.add_argument("--state", type=Path, metavar="DIR", help="where posted events are kept; default: "
                         ".lastgood in the first of RUNS")  # fmt: skip
-    return parser
 
 
 def _port(text: str) -> int:
@@ -220,12 +227,13 @@ def _announce(server: ThreadingHTTPServer, paths: Sequence[Path], host: str, tok
     address = f"http://{f'[{host}]' if ':' in host else host}:{server.server_address[1]}"
     print(f"lastgood serves {', '.join(map(str, paths))} on {address}/metrics", flush=True)
     if missing := [str(path) for path in paths if not path.exists()]:
-        _warn(f"{', '.join(missing)} does not exist yet; runs that appear there will be found")
+        warn(f"{', '.join(missing)} does not exist yet; runs that appear there will be found")
     if not token and not is_loopback(host):
-        _warn("open to other machines without LASTGOOD_TOKEN: anyone there reads the metrics; nobody there can post")
+        warn("open to other machines without LASTGOOD_TOKEN: anyone there reads the metrics; nobody there can post")
 
 
-def _warn(text: str) -> None:
+def warn(text: str) -> None:
+    """Print a warning to the terminal."""
     print(f"lastgood: warning: {text}", file=sys.stderr, flush=True)
 
 
