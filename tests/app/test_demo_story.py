@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from lastgood.events import Event
-from lastgood.state import Attempt, Incident, LastGood, Place, RunState, Suspect, Verdict
+from lastgood.state import Attempt, Cost, Incident, LastGood, Place, RunState, Suspect, Verdict
 from lastgood_console.demo.options import Options
 from lastgood_console.demo.reading import StepLine
 from lastgood_console.demo.relaunch import Relaunch, Rest, Roster, next_attempt, spent
@@ -168,10 +168,29 @@ def test_a_refused_save_is_not_a_failed_one() -> None:
 
 def test_the_nodes_show_their_ranks_and_the_spare() -> None:
     rows = seats(None, ROSTER.nodes, 2, ROSTER.spares)
-    assert [(row.node, len(row.ranks), row.spare) for row in rows] == [
-        ("node-a", 2, False), ("node-b", 2, False), ("node-c", 2, False), ("node-d", 0, True),
+    assert [(row.node, len(row.ranks), row.role) for row in rows] == [
+        ("node-a", 2, "used"), ("node-b", 2, "used"), ("node-c", 2, "used"), ("node-d", 0, "spare"),
     ]  # fmt: skip
     assert rows[1].ranks == ((2, "running"), (3, "running"))
+
+
+def incident() -> Incident:
+    return Incident(
+        id="r-1", aliases=(), run="demo", state="open", status="attributed", scope="gpu", suspects=(ACCUSED,),
+        nature="persistent", confidence="exact", check="replay", attempt=1, step=100, findings=(), verdicts=(),
+        window=None, reasons_for=(), reasons_against=(), unknown=(), resume=RESUME, covered=(), opened_at=at(8),
+        recovered_at=None, recovered_by=None, closed_at=None, closed_by=None, cost=Cost(50, 5.0, 0.01, True),
+    )  # fmt: skip
+
+
+def test_an_accused_device_is_marked_where_it_sits_and_after_it_was_left_out() -> None:
+    here = seats(state(incidents=(incident(),)), ROSTER.nodes, 2, ROSTER.spares)
+    assert here[1].ranks == ((2, "ended"), (3, "accused"))
+    after = seats(state(incidents=(incident(),)), ("node-a", "node-d", "node-c"), 2, ())
+    assert (after[1].ranks, after[3].node, after[3].role) == (((2, "ended"), (3, "ended")), "node-b", "left out")
+    console, out = plain(160)
+    console.print(drawn(view(seats=after)))
+    assert "node-b left out ◆3 accused" in out.getvalue()
 
 
 # --- how it is drawn -------------------------------------------------------------------------------------------------

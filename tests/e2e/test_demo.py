@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
+import re
+import select
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -37,8 +45,11 @@ def test_the_default_story_is_told_to_its_end(tmp_path: Path) -> None:
         "attempt 1 stopped: every rank raised IntegrityError",
         "attempt 2 starts: 6 ranks on node-a, node-d and node-c, from checkpoints/a1-step-000050",
         "attempt 2 ran to its end",
-        "ATTRIBUTED  Rank 3 (node-b, slot 1) computed wrong gradients in steps (50, 100].",
+        "◆ ATTRIBUTED",
+        "Rank 3 (node-b, slot 1) computed wrong gradients in steps (50, 100].",
         "recovered by attempt 2",
+        "! suspect",
+        f"lastgood console {tmp_path / 'run'}",
     ]
     places = [done.stdout.find(line) for line in story]
     assert -1 not in places, dict(zip(story, places, strict=True))
@@ -61,10 +72,62 @@ def _holds_the_files(run_dir: Path) -> None:
 def test_a_run_without_a_fault_finds_nothing(tmp_path: Path) -> None:
     done = demo("--fault", "none", "--run-dir", str(tmp_path / "run"), "--no-console")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "No finding." in done.stdout
+    assert "No finding in 150 steps. Replay last passed 0 steps ago." in done.stdout
     again = demo("--run-dir", str(tmp_path / "run"))
     assert again.returncode == 2
     assert "already holds a run" in again.stderr
+
+
+class Terminal:
+    """A demo at a pseudo-terminal of 40 x 120."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.text = ""
+        self.pid, self._file = pty.fork()
+        if self.pid == 0:
+            os.execve(DEMO[0], [*DEMO, *arguments], {**os.environ, "TERM": "xterm-256color"})
+        fcntl.ioctl(self._file, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+
+    def read_until(self, word: str, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while word not in self.text:
+            assert time.monotonic() < deadline, self.text[-3000:]
+            if select.select([self._file], [], [], 0.5)[0]:
+                self.text += os.read(self._file, 65536).decode(errors="replace")
+
+    def press_ctrl_c(self) -> int:
+        os.write(self._file, b"\x03")
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self._file)
+        return os.waitstatus_to_exitcode(status)
+
+
+def test_at_a_terminal_the_console_stays_until_ctrl_c(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        terminal = Terminal("--fault", "none", "--steps", "10", "--run-dir", str(run_dir), "--port", str(port))
+        terminal.read_until("(Ctrl-C ends it)", 90)
+    assert f"Port {port} is taken; the console uses " in terminal.text
+    address = re.search(r"http://127\.0\.0\.1:\d+", terminal.text)
+    assert address is not None
+    assert _answers(address[0])
+    assert terminal.press_ctrl_c() == 0
+    assert processes_of(run_dir) == []
+
+
+def _answers(address: str) -> bool:
+    """Tell whether the console comes up within half a minute."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            if httpx.get(address).status_code == 200:
+                return True
+        except httpx.TransportError:
+            time.sleep(0.3)
+    return False
 
 
 def processes_of(run_dir: Path) -> list[psutil.Process]:

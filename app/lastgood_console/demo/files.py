@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +26,7 @@ def write_exports(state: RunState, run_dir: Path) -> list[Path]:
 
 
 def inventory(run_dir: Path, exports: Sequence[Path]) -> list[tuple[str, str]]:
-    """Return what the run left behind: (kind, where)."""
+    """Return what the run left behind: (kind, where), and the command that shows it."""
     rows = [("journal", str(run_dir / "journal")), ("checkpoints", str(run_dir / "checkpoints"))]
-    return rows + [(f"export {path.suffix[1:].upper()}", str(path)) for path in exports]
+    rows += [(f"export {path.suffix[1:].upper()}", str(path)) for path in exports]
+    return [*rows, ("look at it", f"lastgood console {shlex.quote(str(run_dir))}")]

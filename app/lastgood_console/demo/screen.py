@@ -30,7 +30,6 @@ SEAT_MARKS: Final[Mapping[Health, tuple[str, str]]] = {
     "accused": ("◆", "bold red"),
     "candidate": ("◇", "yellow"),
     "ended": ("▪", "dim"),
-    "spare": ("–", "dim"),
 }
 MOMENTS_SHOWN = 14
 _BARS: Final = "▁▂▃▄▅▆▇█"
@@ -213,19 +212,18 @@ def _seats(seats: Sequence[Seat]) -> RenderableType:
 
 
 def _seat(seat: Seat) -> Text:
-    text = Text(seat.node, "dim" if seat.spare else "bold")
-    if seat.spare:
-        return text.append(" spare")
+    text = Text.assemble((seat.node, "bold" if seat.role == "used" else "dim"))
+    if seat.role != "used":
+        text.append(f" {seat.role}", "dim")
     for rank, health in seat.ranks:
         mark, style = SEAT_MARKS[health]
-        text.append(f" {mark}{rank}", style)
-        if health in ("accused", "candidate"):
-            text.append(f" {health}", style)
+        word = f" {health}" if health in ("accused", "candidate") else ""
+        text.append(f" {mark}{rank}{word}", style)
     return text
 
 
 def _checks(passed: Mapping[str, tuple[int, str]]) -> Text:
-    text = Text("checks   ", "dim")
+    text = Text.assemble(("checks   ", "dim"))
     for check, (step, reason) in passed.items():
         word = f"not run ({reason})" if reason else "not yet" if step < 0 else f"passed at {step}"
         text.append(f"{check} {word}   ", "yellow" if reason else "")
@@ -233,7 +231,7 @@ def _checks(passed: Mapping[str, tuple[int, str]]) -> Text:
 
 
 def _saves(saves: Sequence[Checkpoint]) -> Text:
-    text = Text("saves    ", "dim")
+    text = Text.assemble(("saves    ", "dim"))
     attempt = 1
     for save in saves:
         if save.attempt != attempt:

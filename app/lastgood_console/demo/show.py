@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
 
 from lastgood.events import slug
-from lastgood.state import Incident, RunState
-from lastgood.wording import TRUSTED_MEANS, headline, joined, resume_headline, state_phrase, status_word, window_text
+from lastgood.state import RunState
+from lastgood.wording import TRUSTED_MEANS
 from lastgood_console.demo.files import inventory, write_exports
 from lastgood_console.demo.launcher import Agents, Launch, log_tail
 from lastgood_console.demo.options import Options
@@ -18,6 +19,7 @@ from lastgood_console.demo.reading import Follower
 from lastgood_console.demo.relaunch import Relaunch, Rest, Roster, next_attempt, spent
 from lastgood_console.demo.screen import LiveScreen, PlainScreen, Screen, View, introduction, trust_table
 from lastgood_console.demo.story import moments, passed_steps, seats
+from lastgood_console.incident_commands import healthy_text, incident_lines
 
 POLL_SECONDS = 0.4
 
@@ -31,13 +33,21 @@ def show(options: Options, console: Console) -> int:
     for sentence in introduction(options):
         console.print(sentence, highlight=False, soft_wrap=True)
     screen: Screen = LiveScreen(console) if console.is_terminal else PlainScreen(console)
-    follower = Follower(options.run_dir, slug(options.run_dir.name))
+    follower = Follower(options.run_dir, _run_id(options.run_dir))
     with screen:
         rest = _attempts(options, follower, screen)
     state = follower.state
     if state is None:
         raise TrainingError("the training wrote no journal")
     return _ending(state, options, rest, console)
+
+
+def _run_id(run_dir: Path) -> str:
+    """Return the run's id: the directory's name, or "demo" when nothing of it can be used."""
+    try:
+        return slug(run_dir.resolve().name)
+    except ValueError:
+        return "demo"
 
 
 def _attempts(options: Options, follower: Follower, screen: Screen) -> str:
@@ -113,35 +123,26 @@ def _doing(launch: Launch, here: RunState | None) -> str:
 def _ending(state: RunState, options: Options, rest: str, console: Console) -> int:
     """Tell the verdict, the checkpoints and the files; return the exit code."""
     console.print()
-    for incident in reversed(state.incidents):
-        _tell_incident(incident, console)
-    if not state.incidents:
-        console.print("No finding.", style="bold")
-    if rest:
-        console.print(rest, highlight=False)
+    for line in _verdict_lines(state, rest):
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
     good = state.last_good
     console.print()
     console.print(trust_table(state.checkpoints, (good.attempt, good.step, good.path) if good.exists else None))
     console.print(TRUSTED_MEANS, style="dim")
     console.print()
     for kind, where in inventory(options.run_dir, write_exports(state, options.run_dir)):
-        console.print(f"  {kind:<12}{where}", highlight=False, soft_wrap=True)
+        console.print(f"  {kind:<12} {where}", highlight=False, soft_wrap=True, markup=False)
     wrong = complaints(state, options)
     for sentence in wrong:
         console.print(f"NOT AS IT MUST BE: {sentence}", style="bold red", highlight=False, soft_wrap=True)
     return 1 if wrong else 0
 
 
-def _tell_incident(incident: Incident, console: Console) -> None:
-    nodes = joined(sorted({s.node for s in incident.suspects if s.role == "accused"}) or ["no node"])
-    console.print(f"{status_word(incident)}  {headline(incident)}", style="bold", highlight=False, soft_wrap=True)
-    rows = [
-        ("window", window_text(incident.window)),
-        ("resume from", resume_headline(incident.resume) if incident.resume else "nothing to resume"),
-        ("leave out", nodes),
-        *(("why", reason) for reason in incident.reasons_for),
-        *(("against", reason) for reason in incident.reasons_against),
-        ("incident", f"{incident.id}, {state_phrase(incident)}"),
-    ]
-    for name, words in rows:
-        console.print(f"  {name:<12}{words}", highlight=False, soft_wrap=True)
+def _verdict_lines(state: RunState, rest: str) -> Iterator[str]:
+    """Yield the incidents, oldest first, as ``lastgood incidents`` tells them, and why no further attempt followed."""
+    for incident in reversed(state.incidents):
+        yield from incident_lines(incident)
+    if not state.incidents:
+        yield healthy_text(state)
+    if rest:
+        yield rest

@@ -14,7 +14,7 @@ from lastgood.state import Attempt, Place, RunState
 from lastgood.wording import joined, rank_text, ranks_text
 
 Mood = Literal["plain", "good", "doubt", "bad"]
-Health = Literal["running", "accused", "candidate", "ended", "spare"]
+Health = Literal["running", "accused", "candidate", "ended"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A node and how its ranks are doing; a spare has none."""
+    """A node and how its ranks are doing. A spare has none; of a node that was left out, only who was named."""
 
     node: str
     ranks: tuple[tuple[int, Health], ...]
-    spare: bool = False
+    role: Literal["used", "spare", "left out"] = "used"
 
 
 def moments(state: RunState, events: Iterable[Event]) -> tuple[Moment, ...]:
@@ -51,14 +51,17 @@ def moments(state: RunState, events: Iterable[Event]) -> tuple[Moment, ...]:
 
 
 def seats(state: RunState | None, nodes: Sequence[str], ranks_per_node: int, spares: Sequence[str]) -> tuple[Seat, ...]:
-    """Return the nodes of the newest attempt with their ranks, then the spares."""
+    """Return the nodes of the newest attempt with their ranks, then the spares and the nodes that were left out."""
     named = _named(state)
     ended = state is not None and state.attempt is not None and state.attempt.ended_at is not None
     out = []
     for number, node in enumerate(nodes):
         ranks = range(number * ranks_per_node, (number + 1) * ranks_per_node)
         out.append(Seat(node, tuple((r, named.get((node, r), "ended" if ended else "running")) for r in ranks)))
-    return (*out, *(Seat(node, (), spare=True) for node in spares))
+    out += [Seat(node, (), "spare") for node in spares]
+    for node in sorted({node for node, _ in named} - set(nodes)):
+        out.append(Seat(node, tuple((r, health) for (where, r), health in named.items() if where == node), "left out"))
+    return tuple(out)
 
 
 def _named(state: RunState | None) -> dict[tuple[str, int], Health]:
