@@ -12,6 +12,7 @@ from lastgood.state import LastGood, Place
 from lastgood.verdict import Ruling
 
 STOPPING = ("confirmed", "attributed")
+EXTREMES = 8
 PATIENCE = 3
 """Skipped steps in a row after which policy ``stop`` stops."""
 
@@ -120,6 +121,19 @@ def peers_evidence(rank: int, first_step: int, norms: Sequence[Sequence[float]])
         "median": [number(statistics.median(c)) if c else None for c in columns],
         "p10": [number(quantile(c, 0.1)) if c else None for c in columns],
         "p90": [number(quantile(c, 0.9)) if c else None for c in columns],
+    }
+
+
+def norm_spread(norms: Sequence[float]) -> dict[str, Any]:
+    """Return what progress says of the ranks' local gradient norms: p10, p50, p90, and the 8 farthest from p50."""
+    finite = sorted(v for v in norms if math.isfinite(v))
+    if not finite:
+        return {}
+    middle = quantile(finite, 0.5)
+    far = sorted(range(len(norms)), key=lambda r: -abs(norms[r] - middle) if math.isfinite(norms[r]) else -math.inf)
+    return {
+        "grad_norm": [number(quantile(finite, share)) for share in (0.1, 0.5, 0.9)],
+        "extremes": [[rank, number(norms[rank])] for rank in far[:EXTREMES]],
     }
 
 

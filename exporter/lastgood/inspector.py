@@ -16,6 +16,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from lastgood.config import Config
+from lastgood.findings import norm_spread
 from lastgood.fingerprint import TensorDigests, hex64
 from lastgood.judge import PROCEED, Decision, Judge
 from lastgood.pairing import partners
@@ -58,6 +59,7 @@ class Inspector:
         self.tolerance: Tolerance | None = None
         self.previous_odd = False
         self.reduced_norm: float | None = None
+        self.spread: dict[str, object] = {}  # the ranks' gradient norms at the last replica check, for progress
         self.start_step = 0
         self._audited = 0  # the newest step whose due checks ran: once per step, whatever is synchronised in it
 
@@ -248,6 +250,8 @@ class Inspector:
         decision = PROCEED
         if self.replica_due(step):
             decision = self._compare_weights("loop", step - 1, step)
+            rows = self.world.gather_floats([self.judge.norms[-1]])
+            self.spread = norm_spread([row[0] for row in rows])
         if self.replay_due(step) and self.replayer and self.recorder:
             if self._replicas_differ(decision, self._audit_phase(step), step):
                 return decision

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from lastgood import schema
-from lastgood.findings import action_of, finding_data, peers_evidence, quantile, verdict_data
+from lastgood.findings import action_of, finding_data, norm_spread, peers_evidence, quantile, verdict_data
 from lastgood.state import Place
 from lastgood.verdict import Ruling
 
@@ -59,3 +59,14 @@ def test_peers_without_a_finite_value_are_left_out() -> None:
 def test_a_quantile_lies_between_its_neighbours() -> None:
     assert quantile([0.0, 10.0], 0.1) == pytest.approx(1.0)
     assert quantile([5.0], 0.9) == 5.0
+
+
+def test_progress_names_the_ranks_farthest_from_the_middle() -> None:
+    spread = norm_spread([1.0] * 10 + [50.0, math.nan])
+    assert spread["grad_norm"] == [1.0, 1.0, 1.0]
+    assert spread["extremes"][:2] == [[11, "NaN"], [10, 50.0]]
+    assert len(spread["extremes"]) == 8
+
+
+def test_without_a_finite_norm_there_is_no_spread() -> None:
+    assert norm_spread([math.nan]) == {}
