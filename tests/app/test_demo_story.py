@@ -248,7 +248,7 @@ def test_the_introduction_says_what_is_simulated_and_what_is_injected() -> None:
     text = " ".join(introduction(Options()))
     assert "The nodes are simulated" in text
     assert "injected on purpose at step 67 on rank 3 (node-b, slot 1)" in text
-    assert "--save-probe" in text
+    assert "(--save-probe) and would find this at save 75. The demo switches that off" in text
 
 
 @pytest.mark.parametrize(
@@ -266,3 +266,4 @@ def test_the_introduction_says_what_the_options_hide(options: Options, sentence:
 
 def test_with_probes_the_default_is_not_explained() -> None:
     assert "--save-probe" not in " ".join(introduction(Options(save_probe=True)))
+    assert "--save-probe" not in " ".join(introduction(Options(step=1)))

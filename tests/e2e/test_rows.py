@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,20 +24,28 @@ SHORT = {"steps": 40, "save_every": 10, "audit_every": 20}
 EDGES = [("gradient", 0, 1), ("weight", 5, 20), ("nan", 0, 40), ("optimizer", 2, 19)]
 """Step 1, a save step, rank 0 accused, the last step, and an optimizer state that flips just before an audit."""
 FAULTS = ("gradient", "nan", "reduce-all", "reduce-one", "weight", "optimizer", "data", "none")
+VARIANTS: list[dict[str, Any]] = [
+    {"fault": "nan", "rank": 2, "step": 17, "replay": False},
+    {"fault": "data", "rank": 4, "step": 17, "replay": False},
+    {"fault": "gradient", "rank": 1, "step": 11, "replay": False},
+    {"fault": "gradient", "rank": 5, "step": 23, "save_probe": True},
+    {"fault": "weight", "rank": 5, "step": 35, "save_probe": True},
+]
 
 
-def drawn() -> list[tuple[str, int, int]]:
-    """Return 20 rows: the edges, then every fault twice at random (rank, step) pairs."""
+def drawn() -> list[dict[str, Any]]:
+    """Return the edges, then every fault twice at random ranks and steps: 20 rows; then replay off and probes on."""
     random_ = random.Random(67)
-    return EDGES + [(fault, random_.randrange(6), random_.randint(2, 40)) for fault in FAULTS * 2]
+    pairs = EDGES + [(fault, random_.randrange(6), random_.randint(2, 40)) for fault in FAULTS * 2]
+    return [{"fault": fault, "rank": rank, "step": step} for fault, rank, step in pairs] + VARIANTS
 
 
 ROWS = drawn()
+NAMES = ["-".join(f"{key}={value}" for key, value in row.items()) for row in ROWS]
 
 
 def options_of(number: int, folder: Path) -> Options:
-    fault, rank, step = ROWS[number]
-    return Options(fault=fault, rank=rank, step=step, run_dir=folder / f"row-{number}", seed=number, **SHORT)
+    return Options(run_dir=folder / f"row-{number}", seed=number, **ROWS[number], **SHORT)
 
 
 def run_all(rows: list[Options], ranks: int, folder: Path) -> None:
@@ -59,7 +68,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("number", range(len(ROWS)), ids=[f"{f}-rank{r}-step{s}" for f, r, s in ROWS])
+@pytest.mark.parametrize("number", range(len(ROWS)), ids=NAMES)
 def test_the_row_comes_out_as_the_rules_say(runs: Path, number: int) -> None:
     options = options_of(number, runs)
     state = Follower(options.run_dir, options.run_dir.name).poll(1)

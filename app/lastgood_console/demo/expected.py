@@ -42,11 +42,8 @@ class Expected:
     refused: int | None = None
     """The step of the save that was refused."""
     end: End = "open"
-
-    @property
-    def relaunches(self) -> bool:
-        """Tell whether a second attempt has to follow."""
-        return self.end == "recovered"
+    relaunches: bool = False
+    """Whether a second attempt has to follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +109,7 @@ def _gradient(options: Options, schedule: Schedule) -> Expected:
         suspect=_saved(schedule, narrowed, found),
         refused=found[0] if found[1] == _SAVE_PROBE else None,
         end="open" if undecided else "recovered",
+        relaunches=not undecided,
     )
 
 
@@ -128,17 +126,19 @@ def _nan(options: Options, schedule: Schedule) -> Expected:
         resume=_resume(schedule, start, found),
         suspect=_saved(schedule, _rerun(schedule, start), found),
         end="recovered",
+        relaunches=True,
     )
 
 
 def _suspicious(options: Options, schedule: Schedule) -> Expected:
-    """Without a replay nobody can tell data from hardware: the step is skipped and training goes on."""
+    """Without a replay nobody can tell data from hardware: the step is skipped and the next ones pass."""
     return Expected(
         check="finite",
         step=options.step,
         status="suspicious",
         contained=True,
         resume=_last(step for step in schedule.saves() if step < options.step),
+        end="recovered" if options.step < options.steps else "open",
     )
 
 
@@ -160,6 +160,7 @@ def _reduce(options: Options, schedule: Schedule) -> Expected:
         contained=True,
         resume=_last(step for step in schedule.saves() if step < options.step),
         end="open" if undecided else "recovered",
+        relaunches=not undecided,
     )
 
 
@@ -181,6 +182,7 @@ def _flip(options: Options, schedule: Schedule) -> Expected:
         suspect=_saved(schedule, start, found),
         refused=found[0] if found[1] == _SAVE_REPLICA else None,
         end="open" if undecided else "recovered",
+        relaunches=not undecided,
     )
 
 

@@ -7,7 +7,7 @@ blame. Nothing is shown that the journal or the first rank's step lines do not s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Final, Protocol
 
@@ -19,6 +19,7 @@ from rich.text import Text
 
 from lastgood.state import Checkpoint
 from lastgood.wording import TRUST_SYMBOLS, clock_text
+from lastgood_console.demo.expected import expect
 from lastgood_console.demo.options import FAULTS, Options
 from lastgood_console.demo.reading import StepLine
 from lastgood_console.demo.story import Health, Moment, Mood, Seat
@@ -145,13 +146,21 @@ def _caveats(options: Options) -> list[str]:
     if options.fault == "gradient" and not options.replay:
         return ["The replay check is off: this gradient is plausible, so nothing will notice it."]
     if options.fault == "gradient" and not options.save_probe:
-        return [
-            "By default the product also replays at every save (--save-probe) and would find this fault at the next "
-            "save. The demo switches that off, to show a suspect checkpoint."
-        ]
+        return _without_probes(options)
     if not options.replay and options.fault in ("nan", "data"):
         return ["The replay check is off: nothing can tell a broken device from broken data."]
     return []
+
+
+def _without_probes(options: Options) -> list[str]:
+    """Say what the product's default would have found earlier, if it would."""
+    now, probing = expect(options), expect(replace(options, save_probe=True))
+    if now is None or probing is None or probing.step >= now.step:
+        return []
+    return [
+        f"By default the product also replays at every save (--save-probe) and would find this at save {probing.step}. "
+        "The demo switches that off, to show a suspect checkpoint."
+    ]
 
 
 def moment_text(moment: Moment) -> Text:
