@@ -77,6 +77,14 @@ def test_the_row_comes_out_as_the_rules_say(runs: Path, number: int) -> None:
     assert state.unreadable == ()
 
 
+def test_three_ranks_on_three_nodes_are_enough(tmp_path: Path) -> None:
+    options = Options(fault="gradient", ranks_per_node=1, rank=1, step=27, run_dir=tmp_path / "three", **SHORT)
+    run_all([options], 3, tmp_path)
+    state = Follower(options.run_dir, options.run_dir.name).poll(1)
+    assert state is not None
+    assert complaints(state, options) == ()
+
+
 def test_two_nodes_are_both_candidates(tmp_path: Path) -> None:
     options = Options(fault="gradient", nodes=2, rank=3, step=27, run_dir=tmp_path / "two", **SHORT)
     run_all([options], 4, tmp_path)

@@ -93,17 +93,17 @@ def expect(options: Options) -> Expected | None:
 
 
 def _gradient(options: Options, schedule: Schedule) -> Expected:
-    """A replay finds it; an arbiter on a third node, not itself in a dispute, says who is wrong."""
+    """A replay finds it; with two nodes there is no third one to say who is wrong."""
     found = next(time for time in schedule.replay_times() if time[0] >= options.step)
     start = _last(time[0] for time in schedule.replay_times() if time[0] < options.step)
-    undecided = options.nodes == 2 or options.world_size == 3
+    undecided = options.nodes == 2
     narrowed = start if undecided else _rerun(schedule, start)
     return Expected(
         check="replay",
         step=found[0],
         status="undecided" if undecided else "attributed",
         accused=frozenset() if undecided else frozenset({options.rank}),
-        candidates=_neighbours(options) if undecided else frozenset(),
+        candidates=_pair(options) if undecided else frozenset(),
         window=(narrowed, found[0]),
         resume=_resume(schedule, start, found),
         suspect=_saved(schedule, narrowed, found),
@@ -220,10 +220,9 @@ def _saved(schedule: Schedule, start: int, found: When) -> tuple[int, ...]:
     return tuple(step for step in schedule.saves() if start < step and (step, _CLOSE_REPLICA) <= found)
 
 
-def _neighbours(options: Options) -> frozenset[int]:
-    """Return the rank with the one that replays its batches and the one whose batches it replays."""
-    shift = options.ranks_per_node
-    return frozenset((options.rank + places) % options.world_size for places in (-shift, 0, shift))
+def _pair(options: Options) -> frozenset[int]:
+    """Return the rank and the one in its slot on the other of two nodes: each replays the other's batches."""
+    return frozenset((options.rank, (options.rank + options.ranks_per_node) % options.world_size))
 
 
 def _last(steps: Iterable[int]) -> int:
