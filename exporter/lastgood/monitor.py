@@ -123,6 +123,16 @@ class Monitor:
         injector.journal_to(self.publisher.write)
         self._attach()
 
+    @property
+    def attempt(self) -> int:
+        """Return the number of this (re)start of the run, from 1."""
+        return self.session.attempt
+
+    @property
+    def passed(self) -> dict[str, int]:
+        """Return the newest step each check passed on this rank; a check that never passed is left out."""
+        return dict(self.inspector.judge.passed)
+
     # --- the loop ----------------------------------------------------------------------------------------------------
 
     def loss(self, batch: Any) -> Any:

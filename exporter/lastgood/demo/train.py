@@ -102,14 +102,14 @@ def _train(
         _save(settings, monitor, model, optimizer, 0)
     else:
         monitor.resume(settings.resume)
-    with StatusFile(status_path(settings.run_dir, monitor.session.attempt) if rank == 0 else None) as status:
+    with StatusFile(status_path(settings.run_dir, monitor.attempt) if rank == 0 else None) as status:
         for step in range(first, settings.steps + 1):
             torch.manual_seed(mix(settings.seed, step, rank))
             loss = monitor.loss(sample(corpus, seed=settings.seed, step=step, rank=rank, rows=ROWS, length=CONTEXT))
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-            status.write(step, float(loss.detach()), monitor.inspector.judge.passed)
+            status.write(step, float(loss.detach()), monitor.passed)
             if step % settings.save_every == 0 or step == settings.steps:
                 _save(settings, monitor, model, optimizer, step)
 
@@ -118,7 +118,7 @@ def _save(
     settings: Settings, monitor: Monitor, model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int
 ) -> None:
     """Save on the first rank; every rank takes part in the checks before it."""
-    path = settings.run_dir / "checkpoints" / f"a{monitor.session.attempt}-step-{step:06}"
+    path = settings.run_dir / "checkpoints" / f"a{monitor.attempt}-step-{step:06}"
     with monitor.checkpoint(path):
         if dist.get_rank() == 0:
             path.parent.mkdir(exist_ok=True)
