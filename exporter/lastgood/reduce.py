@@ -2,8 +2,8 @@
 
 Per bucket one read before the reduce (projection, square sum, and with it NaN and infinity) and one after it. When
 the backward ends, every rank packs what it saw into one vector (:mod:`lastgood.stepvector`), which is summed by the
-only collective of a clean step. The callback is queued twice (the hook queues ``outer``, which queues ``inner``): the
-inner one runs after the wrapper has finalised the backward, sees reduced ``.grad`` and may communicate.
+only collective of a clean step. The callback is queued twice (the last bucket's hook queues ``outer``, which queues
+``inner``): the inner one runs after the wrapper has finalised the backward, sees reduced ``.grad`` and may communicate.
 
 Our hook multiplies by 1/W before the reduce, which is bitwise what the wrapper does without a hook (a division, and
 the stock hook, are not when W is no power of two). A user's own hook is left alone: then the local gradients are read
@@ -210,7 +210,8 @@ def _norm(squares: list[float]) -> float | None:
 
 def _hook(watch: ReduceWatch, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
     index, buffer = bucket.index(), bucket.buffer()
-    watch.queue()
+    if bucket.is_last():  # a nested backward (activation checkpointing) may have run the first ones
+        watch.queue()
     watch.see_before(index, buffer)
     step = watch.step()
     watch.injector.bucket(index, buffer, step)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from lastgood.comm import World
-from lastgood.fingerprint import count_nonfinite, fingerprint
+from lastgood.fingerprint import count_nonfinite, fingerprint, key_of
 from lastgood.pairing import arbiter, partners
 from lastgood.recorder import MicroBatch, Recorder, loss_of, set_buffers, untouched
 from lastgood.verdict import Dispute, impartial
@@ -44,6 +44,11 @@ class Outcome:
     def total(self) -> int:
         """Return the fingerprint of the whole: the sum modulo 2^64, as int64."""
         return int(self.values.sum())
+
+    @property
+    def shape(self) -> int:
+        """Return a number for the set of names: parameters that got a gradient."""
+        return key_of("\0".join(self.names))
 
 
 @dataclass(slots=True)
@@ -187,13 +192,17 @@ class _Turn:
         own = self.own
         assert own is not None
         theirs = self.partner_run[senders[0]] if senders else None
-        row = [own.total, int(own.nonfinite), theirs.total if theirs else 0, int(theirs.nonfinite) if theirs else 0]
+        row = [own.total, int(own.nonfinite), own.shape]
+        row += [theirs.total, int(theirs.nonfinite), theirs.shape] if theirs else [0, 0, 0]
         rows = self.world.gather_ints(row)
+        if any(rows[owner][2] != rows[partner][5] for owner, partner in self.result.pairs.items()):
+            self.result.reason = "owner and partner have gradients of different parameters"  # no device does that
+            return
         for owner, partner in sorted(self.result.pairs.items()):
             if owner in self.nonfinite:
-                self.firsts[owner] = (NONFINITE, rows[partner][3])
+                self.firsts[owner] = (NONFINITE, rows[partner][4])
             else:
-                self.firsts[owner] = (rows[owner][0], rows[partner][2])
+                self.firsts[owner] = (rows[owner][0], rows[partner][3])
 
     def settle(self) -> None:
         """Run what disagrees again: owner, partner, and an arbiter on a third node."""

@@ -154,6 +154,13 @@ def test_one_decision_guards_all_optimizers(seen: list[dict[str, Any]]) -> None:
     assert seen[0]["two_optimizers_and_one_decision"] == {"unchanged": [False, True, False], "step": 3}
 
 
+def test_a_nested_backward_is_judged_once_and_left_as_it_is(seen: list[dict[str, Any]]) -> None:
+    result = seen[0]["a_nested_backward"]
+    assert result["equal"]
+    assert result["findings"] == 0
+    assert ["replica", "passed"] in result["checks"]
+
+
 def test_two_thousand_clean_steps_have_no_finding(tmp_path: Path) -> None:
     environ = {"LASTGOOD_METRICS_ADDRESS": "127.0.0.1"}
     lines = run_ranks(SCRIPT, [str(tmp_path), "a_clean_run", "2000"], nodes=NODES, environ=environ)

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 import lastgood
 from lastgood.faults import Fault, Injector
@@ -409,6 +410,32 @@ def two_optimizers_and_one_decision(root: Path) -> Any:
         ddp.zero_grad()
     monitor.close()
     return {"unchanged": marks, "step": monitor.step}
+
+
+class Nested(Net):
+    """Re-run the first half inside the backward, as activation checkpointing does."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.requires_grad_()
+        hidden = checkpoint(lambda x: torch.relu(self.first(x)), x, use_reentrant=True)
+        out: Tensor = self.last(self.drop(hidden))
+        return out
+
+
+@case
+def a_nested_backward(root: Path) -> Any:
+    out = []
+    for watched in (False, True):
+        torch.manual_seed(0)
+        ddp = DistributedDataParallel(Nested(), bucket_cap_mb=0.0001)
+        optimizer = torch.optim.AdamW(ddp.parameters(), lr=1e-2)
+        monitor = watch(ddp, optimizer, root) if watched else None
+        train(ddp, optimizer, monitor, 5)
+        out.append(weights(ddp))
+        if monitor:
+            monitor.close()
+    checks = sorted({(e["check"], e["result"]) for e in events(root, "check")})
+    return {"equal": out[0] == out[1], "findings": len(events(root, "finding")), "checks": checks}
 
 
 @case
