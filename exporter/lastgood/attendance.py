@@ -7,12 +7,13 @@ the list and warns with the names of the missing. The wait itself is not cut sho
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 import torch.distributed as dist
+
+from lastgood.notice import warn
 
 
 class Attendance:
@@ -61,11 +62,9 @@ class Attendance:
         if not missing or not arrived or arrived[0] != self.rank:
             return  # one voice: the lowest rank that waits
         names = ", ".join(map(str, missing))
-        warnings.warn(
-            f"lastgood: a save waits since {self.timeout:g} s for rank {names}: every rank must enter "
-            "monitor.checkpoint(path), also those that write nothing.",
-            RuntimeWarning,
-            stacklevel=2,
+        warn(
+            f"a save waits since {self.timeout:g} s for rank {names}: every rank must enter "
+            "monitor.checkpoint(path), also those that write nothing."
         )
         if self._on_missing is not None:
             self._on_missing(missing)

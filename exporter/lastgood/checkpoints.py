@@ -24,6 +24,16 @@ from lastgood.fingerprint import TensorDigests, canonical_name, digest_tensors
 
 RECORD_VERSION: Final = 1
 NAMES_SHOWN: Final = 5
+_FIELDS: Final[dict[str, type]] = {
+    "version": int,
+    "run": str,
+    "attempt": int,
+    "step": int,
+    "path": str,
+    "fingerprint": str,
+    "model": dict,
+    "optimizer": dict,
+}
 
 
 def record_path(path: Path) -> Path:
@@ -63,17 +73,30 @@ def read_record(path: Path) -> dict[str, Any] | None:
     if not source.exists():
         return None
     try:
-        record = json.loads(source.read_text(encoding="utf-8"))
-        if not isinstance(record, dict) or not isinstance(record["step"], int):
-            raise ValueError("it is not a record")
-        if record["version"] > RECORD_VERSION:
-            raise ValueError(f"it needs a lastgood that reads version {record['version']}, this one reads 1")
-        return record
+        record: Any = json.loads(source.read_text(encoding="utf-8"))
+        if isinstance(record, dict) and isinstance(version := record.get("version"), int) and version > RECORD_VERSION:
+            raise ValueError(f"it needs a lastgood that reads version {version}, this one reads {RECORD_VERSION}")
+        return _whole_record(record)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunDirError(
             f"{source} cannot be read ({error}): resume from another checkpoint, or without it by "
             "monitor.resume(None, step=...)"
         ) from None
+
+
+def _whole_record(record: Any) -> dict[str, Any]:
+    """Return a whole record. Raises ValueError for anything else."""
+    if not isinstance(record, dict):
+        raise ValueError("it is not a record")
+    for key, kind in _FIELDS.items():
+        value = record.get(key)
+        if not isinstance(value, kind) or isinstance(value, bool) or (isinstance(value, int) and value < 0):
+            raise ValueError(f"its field {key!r} is {value!r}: expected {kind.__name__}")
+    for part in ("model", "optimizer"):
+        for lanes in record[part].values():
+            if not (isinstance(lanes, list) and all(isinstance(lane, str) for lane in lanes)):
+                raise ValueError(f"a fingerprint in {part!r} is {lanes!r}: expected two texts of 16 digits")
+    return record
 
 
 def differences(record: Mapping[str, Any], state: TensorDigests) -> list[str]:

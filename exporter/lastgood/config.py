@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from lastgood.errors import ConfigError
-from lastgood.events import CHECKS, slug
+from lastgood.events import CHECKS, is_slug, slug
 
 Policy = Literal["stop", "skip", "record"]
 POLICIES: Final = get_args(Policy)
@@ -61,6 +61,8 @@ class Config:
     """How long a save waits for a rank before a warning names it."""
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            _require_kind(field.name, str(field.type), getattr(self, field.name))
         for name in ("replica_every", "replay_every", "at_rest_every"):
             _require(getattr(self, name) >= 0, name, getattr(self, name), "a number of steps, 0 or more (0 = off)")
         _require(self.accumulation >= 1, "accumulation", self.accumulation, "1 or more micro-batches per step")
@@ -73,7 +75,7 @@ class Config:
             self.run_dir,
             "a POSIX path on shared storage; mount the object store, or give a local path and copy it",
         )
-        _require(not self.run or slug(self.run) == self.run, "run", self.run, "a slug of a-z, 0-9, '.', '_', '-'")
+        _require(not self.run or is_slug(self.run), "run", self.run, "a slug of a-z, 0-9, '.', '_', '-'")
         parse_policy(self.policy)
 
     def policy_for(self, check: str) -> str:
@@ -88,7 +90,11 @@ class Config:
 
     def with_defaults(self) -> Config:
         """Return the settings with run and run directory filled in."""
-        run = self.run or slug(Path(self.run_dir).name if self.run_dir else Path(sys.argv[0] or "run").stem)
+        named = Path(self.run_dir).absolute().name if self.run_dir else Path(sys.argv[0] or "run").stem
+        try:
+            run = self.run or slug(named)
+        except ValueError as error:
+            raise ConfigError(f"{error}; or name it with run=...") from None
         return dataclasses.replace(self, run=run, run_dir=self.run_dir or str(Path("runs") / run))
 
 
@@ -122,6 +128,22 @@ def parse_policy(policy: str | Mapping[str, str]) -> dict[str, str]:
         _require(check == "*" or check in CHECKS, "policy", check, f"a check of {', '.join(CHECKS)}")
         out |= dict.fromkeys(CHECKS, value) if check == "*" else {check: value}
     return out
+
+
+_KINDS: Final[Mapping[str, tuple[type, ...]]] = {
+    "str": (str,),
+    "str | Mapping[str, str]": (str, Mapping),
+    "int": (int,),
+    "bool": (bool,),
+    "float": (int, float),
+    "float | None": (int, float, type(None)),
+}
+
+
+def _require_kind(name: str, kind: str, value: object) -> None:
+    """Raise for a value of another type; True is no number of steps."""
+    ok = isinstance(value, _KINDS[kind]) and (kind == "bool" or not isinstance(value, bool))
+    _require(ok, name, value, f"a value of type {kind}")
 
 
 def _policy_pair(part: str) -> tuple[str, str]:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lastgood.config import Config
@@ -44,11 +44,13 @@ class Inspector:
         conserves: bool,
         scaled: bool = False,
         compiled: bool = False,
+        ignored: frozenset[str] = frozenset(),
     ) -> None:
         self.session, self.config, self.module, self.optimizers = session, config, module, optimizers
         self.world, self.metrics = session.world, session.metrics
         self.recorder = recorder
         self.scaled = scaled
+        self.ignored = ignored
         self.why_not = self._why_not(conserves)
         self.replayer = (
             Replayer(self.world, recorder, session.nodes, session.environments, compiled)
@@ -83,6 +85,8 @@ class Inspector:
             out["replay"] = "no loss_fn"
         elif not self.config.replay_every:
             out["replay"] = "switched off"
+        elif self.ignored:
+            out["replay"] = "the ranks have parameters of their own, which DistributedDataParallel ignores"
         elif not partners(self.session.nodes, self.session.environments):
             out["replay"] = "no partner on another node with the same environment"
         return out
@@ -103,7 +107,7 @@ class Inspector:
 
     def after_backward(self, view: BackwardView, step: int, audit: bool) -> Decision:
         """Judge step ``step`` (in progress). ``audit``: this is its last synchronised backward."""
-        facts = unpack(view.total, self.world.size)
+        facts = unpack(view.total, self.world.size, view.floors)
         self.judge.norms.append(view.local_norm)
         self.reduced_norm = self.reduced_norm if view.reduced_norm is None else view.reduced_norm
         self.metrics.grad_norm(view.local_norm, self.reduced_norm)
@@ -265,7 +269,7 @@ class Inspector:
     def _compare_weights(self, phase: str, state_step: int, step: int) -> Decision:
         if "replica" in self.why_not:
             return PROCEED
-        result = compare(self.world, weights(self.module), self.session.nodes)
+        result = compare(self.world, weights(self.module, self.ignored), self.session.nodes)
         return self._judge_replica(result, phase, state_step, step)
 
     def _judge_replica(self, result: Comparison, phase: str, state_step: int, step: int) -> Decision:
@@ -375,8 +379,7 @@ class Inspector:
         results: dict[str, str] = {}
         if step != self.start_step:  # no step of this attempt ran before: there was nothing for them to see
             results |= {n: "passed" if passed.get(n) == step else "not_run" for n in ("finite", "conservation")}
-        items = [*weights(self.module), *optimizer_state(self.module, self.optimizers)]
-        result = compare(self.world, items, self.session.nodes, lanes=2)
+        result = compare(self.world, self.shared_state(), self.session.nodes, lanes=2)
         decision = PROCEED
         results |= {"replica": "not_run", "replay": "not_run"}
         if self.world.size > 1:
@@ -387,6 +390,11 @@ class Inspector:
             judged, results["replay"] = self._probe(name, step)
             decision = decision.worse(judged)
         return decision, results, result.digests
+
+    def shared_state(self) -> list[tuple[str, Tensor]]:
+        """Return the tensors that every rank must hold alike: weights first, then the optimizers' state."""
+        state = optimizer_state(self.module, self.optimizers, self.ignored)
+        return [*weights(self.module, self.ignored), *state]
 
     def _probe(self, phase: str, step: int) -> tuple[Decision, str]:
         if self.replayer is None or self.recorder is None:

@@ -6,7 +6,6 @@ rank write it: the named one may be the only rank that still can, and readers dr
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from torch.optim import LBFGS, Optimizer
 
 from lastgood import findings as build
 from lastgood.config import Config
+from lastgood.notice import warn
 from lastgood.session import Session
 from lastgood.verdict import Ruling
 
@@ -130,7 +130,7 @@ class Judge:
         key = text.split(":")[0].split(" at step")[0]
         if self.world.rank == 0 and key not in self._said:
             self._said.add(key)
-            warnings.warn(f"lastgood: {text}", RuntimeWarning, stacklevel=2)
+            warn(text)
 
 
 def _message(headline: str, verdict: Mapping[str, Any], finding: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from torch import nn
 from lastgood.fingerprint import count_nonfinite
 from lastgood.projection import project
 from lastgood.reduce import BackwardView
+from lastgood.stepvector import step_mark
 
 
 class LocalWatch:
@@ -29,6 +30,6 @@ class LocalWatch:
             if not math.isfinite(float(projection)):
                 bad = bad or int(count_nonfinite(grad)) > 0
             squares += float(square_sum)
-        flags = [float(loss_is_bad), float(bad), 0.0, 0.0, 0.0, float(step), float(step) * step]
+        flags = [float(loss_is_bad), float(bad), 0.0, 0.0, 0.0, step_mark(step), step_mark(step) ** 2]
         norm = math.sqrt(squares) if math.isfinite(squares) else math.nan
         return BackwardView(own=flags, total=flags, local_norm=norm, reduced_norm=None)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import atexit
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -35,8 +34,10 @@ from lastgood.injection_points import InjectionPoints, NoInjection
 from lastgood.inspector import Inspector
 from lastgood.judge import PROCEED, Decision
 from lastgood.local import LocalWatch
+from lastgood.notice import warn
 from lastgood.recorder import Recorder
 from lastgood.reduce import BackwardView, ReduceWatch, reduces_plainly
+from lastgood.replica import ignored_by
 from lastgood.saver import Saver
 from lastgood.session import Session
 
@@ -104,6 +105,7 @@ class Monitor:
             conserves=reduces_plainly(model),
             scaled=scaler is not None and scaler.is_enabled(),
             compiled=_compiled(model),
+            ignored=ignored_by(model),
         )
         self.saver = Saver(self)
         self._guard = Guard()
@@ -380,8 +382,7 @@ class Monitor:
 
     def _failed(self, error: Exception) -> None:
         self.metrics.error("check")
-        text = f"lastgood: a check could not run ({type(error).__name__}: {error}). Training goes on."
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        warn(f"a check could not run ({type(error).__name__}: {error}). Training goes on.")
 
 
 def _inner(model: nn.Module) -> nn.Module:

@@ -16,6 +16,7 @@ import torch
 
 from lastgood.state import Place
 
+NAME_LENGTH = 256
 _NODE_VARIABLES = ("SLURMD_NODENAME", "NODE_NAME")
 
 
@@ -23,13 +24,15 @@ def node_name(setting: str = "", environ: Mapping[str, str] | None = None) -> st
     """Return the node's name: the setting, else the scheduler's name for it, else the host name."""
     environ = os.environ if environ is None else environ
     named = (environ.get(variable, "") for variable in _NODE_VARIABLES)
-    return setting or next((name for name in named if name), "") or socket.gethostname() or "unknown"
+    name = setting or next((name for name in named if name), "") or socket.gethostname() or "unknown"
+    return "".join(c if c.isprintable() else "?" for c in name)[:NAME_LENGTH]
 
 
 def here(rank: int, node: str, device: torch.device, environ: Mapping[str, str] | None = None) -> Place:
     """Return this rank's place. Without a GPU the identity is ``cpu-<slot>``."""
     environ = os.environ if environ is None else environ
-    slot = int(environ.get("LOCAL_RANK") or environ.get("SLURM_LOCALID") or 0)
+    local = environ.get("LOCAL_RANK") or environ.get("SLURM_LOCALID") or "0"
+    slot = int(local) if local.isdecimal() else 0
     return Place(rank=rank, node=node, gpu_uuid=gpu_uuid(device) or f"cpu-{slot}", slot=slot)
 
 

@@ -6,7 +6,6 @@ name the checkpoint to resume from without reading the journals again while trai
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from lastgood.findings import finding_id, resume_data
 from lastgood.fold import derive
 from lastgood.journal import JournalWriter
 from lastgood.journal_read import JournalTail
+from lastgood.notice import warn
 from lastgood.state import Incident, Place, RunState
 
 DELIVERED = (
@@ -70,7 +70,7 @@ class Publisher:
             self.history, _ = JournalTail(self.run_dir).poll()
         except Exception as error:  # an unreadable past must not keep a run from starting
             self.on_error("journal")
-            warnings.warn(f"lastgood could not read the run's earlier journal: {error}", RuntimeWarning, stacklevel=2)
+            warn(f"could not read the run's earlier journal: {error}")
         self.places[self.attempt] = places
 
     def write(self, type: str, data: Mapping[str, Any], step: int) -> None:
@@ -106,7 +106,7 @@ class Publisher:
             return resume_data(state.last_good), headline
         except Exception as error:  # the verdict stands without it
             self.on_error("check")
-            warnings.warn(f"lastgood could not name the last good checkpoint: {error!r}", RuntimeWarning, stacklevel=2)
+            warn(f"could not name the last good checkpoint: {error!r}")
             return None, ""
 
     def close(self) -> None:

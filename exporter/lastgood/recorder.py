@@ -10,16 +10,18 @@ Everything that enters the backward must be inside ``loss_fn``. Not covered: a b
 
 from __future__ import annotations
 
+import io
 import random
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from lastgood.fingerprint import fingerprint
 
@@ -80,6 +82,8 @@ class Autocast:
 class MicroBatch:
     """One recorded forward: what goes in, and what came out.
 
+    ``snapshot``: the serialised batch as it was before the forward, only on audit steps; None when it cannot be
+    serialised. ``versions``: torch's write counters of the batch's tensors before the forward.
     ``digests``: parameter name -> fingerprint (int64 scalar tensor) of this micro-batch's own local gradient, only on
     audit steps. ``loss`` is detached.
     """
@@ -94,6 +98,13 @@ class MicroBatch:
     upstream: Tensor | None = None
     digests: dict[str, Tensor] = field(default_factory=dict)
     broken: bool = False
+    snapshot: bytes | None = None
+    versions: tuple[int, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Tell whether a tensor of the batch was written in place since (by ``loss_fn`` or after it)."""
+        return versions_of(self.batch) != self.versions
 
 
 class Recorder:
@@ -105,6 +116,7 @@ class Recorder:
         self.device = device
         self.current: list[MicroBatch] = []
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
+        self._buffer_hook: torch.utils.hooks.RemovableHandle | None = None
 
     @property
     def order(self) -> list[str]:
@@ -122,12 +134,19 @@ class Recorder:
             self.current = []
         self._remove_hooks()
         micro = MicroBatch(
-            step, len(self.current), batch, Randomness.capture(self.device), Autocast.capture(self.device)
+            step,
+            len(self.current),
+            batch,
+            Randomness.capture(self.device),
+            Autocast.capture(self.device),
+            versions=versions_of(batch),
         )
         if audit:
-            micro.buffers = {name: b.detach().clone() for name, b in self.module.named_buffers()}
-            self._digest_into(micro)
-        out = self.loss_fn(model, batch)
+            self._prepare_audit(micro)
+        try:
+            out = self.loss_fn(model, batch)
+        finally:
+            self._stop_watching_buffers()
         loss = loss_of(out)
         micro.loss = loss.detach()
         if loss.requires_grad:
@@ -140,6 +159,32 @@ class Recorder:
         self.current = []
         self._remove_hooks()
 
+    def buffers(self) -> dict[str, Tensor]:
+        """Copy the module's buffers."""
+        return {name: buffer.detach().clone() for name, buffer in self.module.named_buffers()}
+
+    def _prepare_audit(self, micro: MicroBatch) -> None:
+        """Keep the batch and the buffers as the forward finds them, and digest the gradient that it gives.
+
+        The wrapper may overwrite buffers with another rank's just before the inner module runs, so they are copied
+        there; before that for a ``loss_fn`` that never calls the module itself.
+        """
+        with suppress(Exception):  # what cannot be pickled is said when the round is packed
+            micro.snapshot = serialise(micro.batch)
+        micro.buffers = self.buffers()
+
+        def first_call(*_: Any) -> None:
+            self._stop_watching_buffers()
+            micro.buffers = self.buffers()
+
+        self._buffer_hook = self.module.register_forward_pre_hook(first_call)
+        self._digest_into(micro)
+
+    def _stop_watching_buffers(self) -> None:
+        if self._buffer_hook is not None:
+            self._buffer_hook.remove()
+            self._buffer_hook = None
+
     def _digest_into(self, micro: MicroBatch) -> None:
         for name, parameter in self.module.named_parameters():
             if parameter.requires_grad:
@@ -150,6 +195,18 @@ class Recorder:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+
+
+def versions_of(batch: Any) -> tuple[int, ...]:
+    """Return the write counters of the tensors in a batch (nested containers; not inside other objects)."""
+    return tuple(leaf._version for leaf in tree_leaves(batch) if isinstance(leaf, Tensor) and not leaf.is_inference())
+
+
+def serialise(value: Any) -> bytes:
+    """Serialise for another rank of this job. Raises what pickling raises."""
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
 
 
 def loss_of(out: Any) -> Tensor:

@@ -26,6 +26,7 @@ from lastgood.comm import World
 from lastgood.fingerprint import count_nonfinite
 from lastgood.injection_points import InjectionPoints
 from lastgood.projection import project, project_only
+from lastgood.stepvector import scale_floor, step_mark
 
 NORM_EVERY: Final = 10
 """Steps between two norms of the reduced gradient: a picture for people, which a scrape samples anyway."""
@@ -40,6 +41,7 @@ class BucketView:
     after: Tensor | None = None
     reduced_square_sum: Tensor | None = None
     nonfinite: int = 0
+    floor: float = 0.0
 
 
 @dataclass(slots=True)
@@ -54,6 +56,7 @@ class BackwardView:
     local_norm: float
     reduced_norm: float | None
     dtype: torch.dtype | None = None
+    floors: tuple[float, ...] = ()
 
 
 @dataclass(slots=True)
@@ -112,6 +115,7 @@ class ReduceWatch:
         try:
             before, square_sum = project(buffer, key=index)
             view = BucketView(before, square_sum)
+            view.floor = scale_floor(torch.finfo(buffer.dtype).smallest_normal, buffer.numel())
             if buffer.device.type == "cpu" and not math.isfinite(float(before)):
                 view.nonfinite = int(count_nonfinite(buffer))
             self.state.buckets[index] = view
@@ -161,8 +165,9 @@ class ReduceWatch:
         numbers: list[float] = torch.cat(parts).tolist()  # the one host read of a step
         n, m = own.numel(), squares.numel()
         tail = numbers[2 * n :]
-        view = BackwardView(numbers[:n], numbers[n : 2 * n], _norm(tail[:m]) or 0.0, _norm(tail[m:]), state.dtype)
-        self.on_backward(view)
+        floors = tuple(state.buckets[i].floor for i in sorted(state.buckets))
+        norms = _norm(tail[:m]) or 0.0, _norm(tail[m:])
+        self.on_backward(BackwardView(numbers[:n], numbers[n : 2 * n], *norms, state.dtype, floors))
 
     def _squares(self, state: _State) -> tuple[Tensor, Tensor]:
         """Return the square sums of the local and of the reduced gradient."""
@@ -186,7 +191,8 @@ class ReduceWatch:
         reduced = (whole & ~finite[:, 1]).any().double()
         invalid = (~whole).any().double() if not state.failed else none + 1
         measured = torch.stack([bad_loss, self._local(state, whole), reduced, none + float(previous), invalid])
-        return torch.cat([kept.reshape(-1), measured, torch.stack([none + step, none + step * step])])
+        mark = step_mark(step)
+        return torch.cat([kept.reshape(-1), measured, torch.stack([none + mark, none + mark * mark])])
 
     def _local(self, state: _State, whole: Tensor) -> Tensor:
         """Return 1.0 when a local gradient is not finite. On the CPU it was recounted on the bits."""

@@ -22,7 +22,7 @@ from torch import Tensor
 from lastgood.comm import World
 from lastgood.fingerprint import count_nonfinite, fingerprint, key_of
 from lastgood.pairing import arbiter, partners
-from lastgood.recorder import MicroBatch, Recorder, loss_of, set_buffers, untouched
+from lastgood.recorder import MicroBatch, Recorder, loss_of, serialise, set_buffers, untouched
 from lastgood.verdict import Dispute, impartial
 
 MAX_DISPUTES: Final = 16
@@ -156,8 +156,10 @@ class _Turn:
     def _pack(self) -> str:
         if not self.micros:
             return "no recorded batch: the loss was not computed with monitor.loss"
+        if self.world.rank in self.nonfinite and any(micro.changed for micro in self.micros):
+            return "the batch was changed in place"
         try:
-            self.blob = pack(self.micros)
+            self.blob = pack(self.micros, self.replayer.recorder)
         except (MemoryError, torch.OutOfMemoryError) as error:
             free_memory(error)
             return "out of memory while packing the batch"
@@ -349,12 +351,25 @@ def recorded(micro: MicroBatch, recorder: Recorder) -> Outcome:
     return _outcome(dict(micro.digests), micro.loss, recorder, 0)
 
 
-def pack(micros: Sequence[MicroBatch]) -> bytes:
-    """Serialise micro-batches for another rank of this job (tensors on the CPU). Raises what pickle raises."""
-    buffer = io.BytesIO()
-    for_peer = [(m.batch, m.randomness, m.autocast, m.buffers, m.upstream, m.index) for m in micros]
-    torch.save(for_peer, buffer)
-    return buffer.getvalue()
+def pack(micros: Sequence[MicroBatch], recorder: Recorder) -> bytes:
+    """Serialise micro-batches for another rank of this job. Raises what pickling raises.
+
+    An audited micro-batch travels as it was before its forward; another one with the buffers of now, since ranks have
+    buffers of their own and both sides must run under the same.
+    """
+    now = recorder.buffers() if any(m.buffers is None for m in micros) else {}
+    return serialise(
+        [
+            (
+                serialise(m.batch) if m.snapshot is None else m.snapshot,
+                m.randomness,
+                m.autocast,
+                now if m.buffers is None else m.buffers,
+                m.upstream,
+            )
+            for m in micros
+        ]
+    )
 
 
 def run_package(blob: bytes, recorder: Recorder) -> Outcome:
@@ -375,7 +390,8 @@ def run_package(blob: bytes, recorder: Recorder) -> Outcome:
 
 
 def _run_micro(micro: tuple[Any, ...], recorder: Recorder) -> Outcome:
-    batch, randomness, autocast, buffers, upstream, _ = micro
+    batch_bytes, randomness, autocast, buffers, upstream = micro
+    batch = torch.load(io.BytesIO(batch_bytes), weights_only=False, map_location=recorder.device)
     if buffers:
         set_buffers(recorder.module, buffers)
     randomness.cpu = randomness.cpu.cpu()

@@ -6,7 +6,7 @@ BatchNorm's differ between ranks by design. Equal fingerprints are strong eviden
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -44,13 +44,21 @@ def compare(world: World, items: Iterable[tuple[str, Tensor]], nodes: Sequence[s
     return Comparison(digests, ruling, tensor, observed, expected)
 
 
-def weights(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield canonical name and tensor of every parameter."""
+def weights(module: nn.Module, ignored: Collection[str] = ()) -> Iterator[tuple[str, Tensor]]:
+    """Yield canonical name and tensor of every parameter but the ignored ones (canonical names)."""
     for name, parameter in module.named_parameters():
-        yield canonical_name(name), parameter.detach()
+        if canonical_name(name) not in ignored:
+            yield canonical_name(name), parameter.detach()
 
 
-def optimizer_state(module: nn.Module, optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, Tensor]]:
+def ignored_by(model: nn.Module) -> frozenset[str]:
+    """Return the canonical names that ``DistributedDataParallel`` was told to leave alone: each rank has its own."""
+    return frozenset(canonical_name(name) for name in getattr(model, "parameters_to_ignore", ()))
+
+
+def optimizer_state(
+    module: nn.Module, optimizers: Sequence[Optimizer], ignored: Collection[str] = ()
+) -> Iterator[tuple[str, Tensor]]:
     """Yield ``<parameter>/<state key>`` and tensor of every tensor in the optimizers' state.
 
     State of a parameter outside the module is named by its place in the optimizer. With several optimizers the name
@@ -64,6 +72,8 @@ def optimizer_state(module: nn.Module, optimizers: Sequence[Optimizer]) -> Itera
             for parameter in group["params"]:
                 name = names.get(id(parameter), f"parameter {position}")
                 position += 1
+                if name in ignored:
+                    continue
                 for key, value in sorted(optimizer.state.get(parameter, {}).items(), key=lambda kv: str(kv[0])):
                     if isinstance(value, Tensor):
                         yield f"{prefix}{name}/{key}", value.detach()

@@ -6,7 +6,6 @@ it work everywhere). Rank 0 writes the record and the events.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from lastgood import checkpoints as files
 from lastgood.attendance import Attendance
-from lastgood.errors import ConfigError
+from lastgood.errors import ConfigError, RunDirError
 from lastgood.fingerprint import TensorDigests, digest_tensors
 from lastgood.judge import PROCEED
-from lastgood.replica import optimizer_state, weights
+from lastgood.notice import warn
+from lastgood.replica import weights
 from lastgood.session import relative
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Saver:
     def resume(self, path: Path | None, step: int | None) -> None:
         """See :meth:`lastgood.Monitor.resume`."""
         monitor = self.monitor
-        record = None if path is None else files.read_record(path)
+        record = self._read_together(path, step)
         if record is None:
             self._resume_unknown(path, step)
             return
@@ -52,10 +52,28 @@ class Saver:
         monitor.start()
         self._write("checkpoint.loaded", {**loaded, "fingerprint": record["fingerprint"]} | _checked("passed"))
 
+    def _read_together(self, path: Path | None, step: int | None) -> dict[str, Any] | None:
+        """Read the record on every rank; all raise when one of them cannot, or when they read different ones."""
+        record, problem = None, ""
+        try:
+            record = None if path is None else files.read_record(path)
+            if record is None and (step is None or step < 0):
+                what = "monitor.resume(None)" if path is None else f"{path} has no lastgood record beside it, so it"
+                problem = f"{what} needs the step the state was saved at: monitor.resume(..., step=n)"
+        except RunDirError as error:
+            problem = f"{error}"
+        given = [record["step"], record["fingerprint"]] if record else [step, ""]
+        rows = self.monitor.world.gather_json([problem, *given])
+        if bad := [(rank, row[0]) for rank, row in enumerate(rows) if row[0]]:
+            who = "" if len(bad) == len(rows) else f"rank {bad[0][0]}: "
+            raise (RunDirError if "cannot be read" in bad[0][1] else ConfigError)(f"{who}{bad[0][1]}")
+        if any(row != rows[0] for row in rows):
+            steps = ", ".join(f"rank {rank} step {row[1]}" for rank, row in enumerate(rows[:4]))
+            raise ConfigError(f"the ranks resume from different checkpoints ({steps}, ...): give all of them the same")
+        return record
+
     def _resume_unknown(self, path: Path | None, step: int | None) -> None:
-        if step is None or step < 0:
-            what = "monitor.resume(None)" if path is None else f"{path} has no lastgood record beside it, so"
-            raise ConfigError(f"{what} needs the step the state was saved at: monitor.resume(..., step=n)")
+        assert step is not None
         self.parent_known = self.parent_verified = False
         self.monitor.step = step
         self.monitor.start()
@@ -165,11 +183,11 @@ class Saver:
             return
         if not path.exists():
             self._write("checkpoint.failed", {**data, "reason": "nothing was written"})
-            warnings.warn(f"lastgood: {path} was not written: save inside the context", RuntimeWarning, stacklevel=2)
+            warn(f"{path} was not written: save inside the context")
             return
         facts = own | {"run": monitor.config.run, "world_size": monitor.world.size, "parent": parent}
         if digests is not None:
-            parameters = sum(1 for _ in weights(monitor.module))
+            parameters = sum(1 for _ in weights(monitor.module, monitor.inspector.ignored))
             record = files.make_record(facts, digests, files.named_buffers(monitor.module), parameters)
             files.write_record(path, record)
             data["fingerprint"] = record["fingerprint"]
@@ -178,8 +196,7 @@ class Saver:
 
     def _digests(self) -> TensorDigests:
         monitor = self.monitor
-        state = [*weights(monitor.module), *optimizer_state(monitor.module, monitor.optimizers)]
-        return digest_tensors(state, lanes=2)
+        return digest_tensors(monitor.inspector.shared_state(), lanes=2)
 
     def _write(self, type: str, data: Mapping[str, Any]) -> None:
         if self.monitor.world.rank == 0:

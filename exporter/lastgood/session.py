@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import platform
 import socket
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from lastgood.config import Config
 from lastgood.delivery import Delivery, NoDelivery
 from lastgood.endpoint import Endpoint
 from lastgood.journal import claim_attempt
+from lastgood.notice import warn
 from lastgood.places import environment_key, here, node_name
 from lastgood.publisher import Publisher
 from lastgood.rank_metrics import RankMetrics
@@ -109,7 +109,7 @@ class Session:
                 problem = f"{error}"
         number, problem = self.world.broadcast_json([number, problem])
         if problem and self.world.rank == 0:
-            _warn(f"cannot keep a journal in {self.run_dir}: {problem}. Training goes on without one.")
+            warn(f"cannot keep a journal in {self.run_dir}: {problem}. Training goes on without one.")
         return number, not problem
 
     def _delivery(self) -> Delivery | NoDelivery:
@@ -137,7 +137,7 @@ class Session:
                 write_targets(self.run_dir, [(row[0], row[1]) for row in rows])
             except OSError as error:
                 self.metrics.error("delivery")
-                _warn(f"cannot write {self.run_dir / 'targets.json'}: {error}. Prometheus will not find the ranks.")
+                warn(f"cannot write {self.run_dir / 'targets.json'}: {error}. Prometheus will not find the ranks.")
         return endpoint
 
 
@@ -145,7 +145,3 @@ def relative(path: str | os.PathLike[str], run_dir: Path) -> str:
     """Return a checkpoint's path as the journal has it: relative when it lies in the run directory."""
     full = Path(os.path.abspath(path))
     return str(full.relative_to(run_dir)) if full.is_relative_to(run_dir) else str(full)
-
-
-def _warn(text: str) -> None:
-    warnings.warn(f"lastgood {text}", RuntimeWarning, stacklevel=2)

@@ -11,7 +11,8 @@ says that a rank could not measure its local buckets; a reduced value that is no
 stays measured, as a zero that is not the expected value.
 
 Conservation: the reduce averages, so ``sum(before) / W`` must equal every rank's ``after``. The difference is compared
-with ``sqrt(sum(square_sum)) / W``: the norms of the *local* gradients, since the reduced one may cancel.
+with ``sqrt(sum(square_sum)) / W``: the norms of the *local* gradients, since the reduced one may cancel. Below the
+normal range of the reduce's type a value has fewer digits, so the scale has a floor there.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from typing import Final
 
 FLAGS: Final = ("loss", "local", "reduced", "previous", "invalid", "step", "step_squared")
+STEP_MARKS: Final = 4096
 CALIBRATION_STEPS: Final = 20
 CALIBRATION_MARGIN: Final = 4.0
 CALIBRATION_LIMIT: Final = 10.0
@@ -50,8 +52,8 @@ class StepFacts:
         return bool(self.nonfinite_loss or self.nonfinite_local or self.nonfinite_reduced)
 
 
-def unpack(total: Sequence[float], world_size: int) -> StepFacts:
-    """Read the summed vector."""
+def unpack(total: Sequence[float], world_size: int, floors: Sequence[float] = ()) -> StepFacts:
+    """Read the summed vector. ``floors``: per bucket, the least scale (:func:`scale_floor`)."""
     cut = len(total) - len(FLAGS)
     loss, local, reduced, previous, invalid, step, squared = total[cut:]
     measured = invalid == 0
@@ -59,7 +61,8 @@ def unpack(total: Sequence[float], world_size: int) -> StepFacts:
     for i in range(0, cut, 3):
         before, after, square_sum = total[i : i + 3]
         expected.append(before / world_size)
-        scales.append(math.sqrt(max(square_sum, 0.0)) / world_size)
+        floor = floors[i // 3] if floors else 0.0
+        scales.append(max(math.sqrt(max(square_sum, 0.0)) / world_size, floor))
         ratios.append(relative(before / world_size, after / world_size, scales[-1]) if measured else math.nan)
     return StepFacts(
         nonfinite_loss=round(loss),
@@ -67,11 +70,21 @@ def unpack(total: Sequence[float], world_size: int) -> StepFacts:
         nonfinite_reduced=round(reduced),
         previous=round(previous),
         measured=measured,
-        same_step=math.isclose(squared * world_size, step * step, rel_tol=1e-9),
+        same_step=squared * world_size == step * step,
         expected=tuple(expected),
         scales=tuple(scales),
         ratios=tuple(ratios),
     )
+
+
+def step_mark(step: int) -> float:
+    """Return what travels for a step: small enough that sums of squares over 16,384 ranks are exact in float64."""
+    return float(step % STEP_MARKS)
+
+
+def scale_floor(smallest_normal: float, elements: int) -> float:
+    """Return the least scale of a bucket whose reduce keeps full precision only from ``smallest_normal`` on."""
+    return smallest_normal * math.sqrt(elements)
 
 
 def relative(expected: float, observed: float, scale: float) -> float:

@@ -27,6 +27,20 @@ def test_the_environment_overrides_the_keyword() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "value"),
+    [("policy", 3), ("replica_every", "50"), ("replay_every", True), ("save_probe", 1), ("run", None)],
+)
+def test_a_value_of_another_type_is_one_clear_error(name: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=f"{name}=.*expected a value of type"):
+        load({}, **{"run_dir": "r", name: value})
+
+
+def test_a_directory_that_cannot_name_a_run_says_what_to_pass() -> None:
+    with pytest.raises(ConfigError, match="run="):
+        load({}, run_dir="/runs/数据")
+
+
+@pytest.mark.parametrize(
     ("variable", "value"),
     [("REPLAY_EVERY", "often"), ("SAVE_PROBE", "maybe"), ("REPLICA_EVERY", "-1"), ("POLICY", "explode")],
 )

@@ -161,6 +161,41 @@ def test_a_nested_backward_is_judged_once_and_left_as_it_is(seen: list[dict[str,
     assert ["replica", "passed"] in result["checks"]
 
 
+def test_buffers_of_each_rank_travel_with_its_batch(seen: list[dict[str, Any]]) -> None:
+    assert seen[0]["buffers_that_the_forward_needs"] == {"True": [0, ["passed"], 4], "False": [0, ["passed"], 4]}
+
+
+def test_a_loss_fn_may_write_into_its_batch(seen: list[dict[str, Any]]) -> None:
+    assert seen[0]["a_loss_fn_that_writes_into_its_batch"] == {"findings": 0, "replays": ["passed"]}
+
+
+def test_a_batch_that_is_written_later_accuses_nobody(seen: list[dict[str, Any]]) -> None:
+    assert seen[0]["a_batch_that_is_written_after_the_loss"] == {"findings": 0}
+
+
+def test_gradients_that_lose_digits_below_the_normal_range_are_no_finding(seen: list[dict[str, Any]]) -> None:
+    assert seen[0]["gradients_below_the_normal_range"] == {"findings": 0}
+
+
+def test_parameters_of_each_rank_are_not_compared(seen: list[dict[str, Any]]) -> None:
+    assert seen[0]["parameters_that_the_wrapper_ignores"] == {"findings": 0, "not_run": ["at_rest", "replay"]}
+
+
+def test_a_resume_that_differs_between_ranks_is_refused_on_all_of_them(seen: list[dict[str, Any]]) -> None:
+    results = [rank["resume_on_some_ranks_only"] for rank in seen]
+    assert results[0] == results[1] == results[2]
+    assert "rank 0: " in results[0][0]
+    assert "different checkpoints" in results[0][1]
+
+
+def test_ranks_at_different_steps_are_told_so_and_check_nothing(seen: list[dict[str, Any]]) -> None:
+    assert len(seen[0]["ranks_at_different_steps"]) == 1
+
+
+def test_warnings_that_are_errors_do_not_stop_training(seen: list[dict[str, Any]]) -> None:
+    assert [rank["warnings_that_are_errors"] for rank in seen] == [5, 5, 5]
+
+
 def test_two_thousand_clean_steps_have_no_finding(tmp_path: Path) -> None:
     environ = {"LASTGOOD_METRICS_ADDRESS": "127.0.0.1"}
     lines = run_ranks(SCRIPT, [str(tmp_path), "a_clean_run", "2000"], nodes=NODES, environ=environ)

@@ -438,6 +438,132 @@ def a_nested_backward(root: Path) -> Any:
     return {"equal": out[0] == out[1], "findings": len(events(root, "finding")), "checks": checks}
 
 
+class Centred(nn.Module):
+    """The forward depends on a buffer that every rank moves in its own way, and the wrapper broadcasts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(16, 4)
+        self.register_buffer("mean", torch.zeros(16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean.mul_(0.9).add_(0.1 * x.detach().mean(0))
+        out: Tensor = self.first(x - self.mean)
+        return out
+
+
+@case
+def buffers_that_the_forward_needs(root: Path) -> Any:
+    found = {}
+    for broadcast in (True, False):
+        torch.manual_seed(0)
+        ddp = DistributedDataParallel(Centred(), broadcast_buffers=broadcast)
+        optimizer = torch.optim.AdamW(ddp.parameters(), lr=1e-2)
+        monitor = watch(ddp, optimizer, root / str(broadcast))
+        train(ddp, optimizer, monitor, 6)
+        with monitor.checkpoint(root / "save"):
+            if dist.get_rank() == 0:
+                torch.save(ddp.module.state_dict(), root / "save")
+        train(ddp, optimizer, monitor, 1, first=7)
+        monitor.close()
+        replays = [e["result"] for e in events(root / str(broadcast), "check") if e["check"] == "replay"]
+        found[str(broadcast)] = [len(events(root / str(broadcast), "finding")), sorted(set(replays)), len(replays)]
+    return found
+
+
+@case
+def a_loss_fn_that_writes_into_its_batch(root: Path) -> Any:
+    ddp, optimizer = build()
+    monitor = watch(ddp, optimizer, root, loss_fn=lambda m, b: loss_fn(m, b.mul_(0.5)), policy="record")
+    train(ddp, optimizer, monitor, 9)
+    monitor.close()
+    replays = [e["result"] for e in events(root, "check") if e["check"] == "replay"]
+    return {"findings": len(events(root, "finding")), "replays": sorted(set(replays))}
+
+
+@case
+def a_batch_that_is_written_after_the_loss(root: Path) -> Any:
+    ddp, optimizer = build()
+    monitor = watch(ddp, optimizer, root, loss_fn=lambda m, b: loss_fn(m, b * 1.0))
+    for step in range(1, 10):
+        x = batch_of(step)
+        loss = monitor.loss(x)
+        if dist.get_rank() == 1:
+            x.zero_()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    monitor.close()
+    return {"findings": len(events(root, "finding"))}
+
+
+@case
+def gradients_below_the_normal_range(root: Path) -> Any:
+    ddp, optimizer = build()
+    monitor = watch(ddp, optimizer, root, loss_fn=lambda m, b: loss_fn(m, b) * 1e-41)
+    train(ddp, optimizer, monitor, 25)
+    monitor.close()
+    return {"findings": len(events(root, "finding"))}
+
+
+@case
+def parameters_that_the_wrapper_ignores(root: Path) -> Any:
+    torch.manual_seed(dist.get_rank())
+    model = Net()
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ["first.bias"])
+    ddp = DistributedDataParallel(model)
+    optimizer = torch.optim.AdamW(ddp.parameters(), lr=1e-2)
+    monitor = watch(ddp, optimizer, root)
+    train(ddp, optimizer, monitor, 5)
+    monitor.close()
+    not_run = events(root, "run.started")[0]["not_run"]
+    return {"findings": len(events(root, "finding")), "not_run": sorted(not_run)}
+
+
+@case
+def resume_on_some_ranks_only(root: Path) -> Any:
+    ddp, optimizer = build()
+    monitor = watch(ddp, optimizer, root)
+    path = root / "save"
+    with monitor.checkpoint(path):
+        if dist.get_rank() == 0:
+            torch.save(ddp.module.state_dict(), path)
+    monitor.close()
+    monitor = watch(ddp, optimizer, root)
+    out = []
+    for mine, step in ((path if dist.get_rank() else root / "missing", None), (None, 5 + dist.get_rank())):
+        try:
+            monitor.resume(mine, step=step)
+            out.append("resumed")
+        except lastgood.ConfigError as error:
+            out.append(f"{error}")
+    monitor.close()
+    return out
+
+
+@case
+def ranks_at_different_steps(root: Path) -> Any:
+    ddp, optimizer = build()
+    monitor = watch(ddp, optimizer, root, replica_every=5, replay_every=0)
+    monitor.step = 1_000_002 + (dist.get_rank() == 1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        train(ddp, optimizer, monitor, 4)
+    monitor.world.size = 1  # nothing to compare at the end of this
+    return [str(w.message) for w in caught if "different optimizer steps" in str(w.message)]
+
+
+@case
+def warnings_that_are_errors(root: Path) -> Any:
+    ddp, optimizer = build()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        monitor = watch(ddp, optimizer, root, loss_fn=lambda m, b: loss_fn(m, b) * (1 + time.time_ns() % 1000 * 1e-6))
+        train(ddp, optimizer, monitor, 5)
+        monitor.close()
+    return monitor.step
+
+
 @case
 def a_clean_run(root: Path) -> Any:
     ddp, optimizer = build()
