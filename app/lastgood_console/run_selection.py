@@ -83,10 +83,19 @@ def _few(names: Iterable[str]) -> str:
 
 
 def say(text: str = "") -> None:
-    """Print a line for people. What others wrote cannot steer the terminal: control characters are replaced."""
+    """Print a line for people. What others wrote cannot steer the terminal: control characters are replaced.
+
+    So are those that turn the writing direction, which can make a line read as another one. Right-to-left letters
+    need none of them.
+    """
     encoding = sys.stdout.encoding or "utf-8"
-    shown = "".join("\ufffd" if unicodedata.category(c) in {"Cc", "Cs"} and c != "\n" else c for c in text)
+    shown = "".join("\ufffd" if _steers(c) else c for c in text)
     print(shown.encode(encoding, "replace").decode(encoding))
+
+
+def _steers(character: str) -> bool:
+    turns = character in "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+    return turns or (unicodedata.category(character) in {"Cc", "Cs"} and character != "\n")
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -51,12 +51,19 @@ def environment_key(device: torch.device) -> str:
             f"cuda {torch.version.cuda}",
             f"cudnn {torch.backends.cudnn.version()}",  # type: ignore[no-untyped-call]
             f"cudnn deterministic {torch.backends.cudnn.deterministic}",
+            f"cudnn benchmark {torch.backends.cudnn.benchmark}",
             f"driver {driver_version()}",
         ]
     else:
-        parts += [f"threads {torch.get_num_threads()}"]
+        parts += [f"threads {torch.get_num_threads()}", f"mkldnn {torch.backends.mkldnn.enabled}"]
+        parts += [f"denormals {_keeps_denormals()}"]
     parts += [f"deterministic {torch.are_deterministic_algorithms_enabled()}"]
     return ", ".join(parts)
+
+
+def _keeps_denormals() -> bool:
+    """Tell whether this thread's arithmetic keeps values below the normal range (torch.set_flush_denormal)."""
+    return bool(torch.tensor(1e-39) * 0.5 != 0)
 
 
 def hardware(device: torch.device) -> str:

@@ -111,7 +111,10 @@ class ReduceWatch:
             engine.queue_callback(lambda: engine.queue_callback(self._end))
 
     def see_before(self, index: int, buffer: Tensor) -> None:
-        """Read a local bucket."""
+        """Read a local bucket. A sparse one cannot be projected: conservation does not run in such a step."""
+        if buffer.layout != torch.strided:
+            self._leave_out(index)
+            return
         try:
             before, square_sum = project(buffer, key=index)
             view = BucketView(before, square_sum)
@@ -121,12 +124,18 @@ class ReduceWatch:
             self.state.buckets[index] = view
             self.state.dtype = buffer.dtype
         except Exception as error:  # a bucket that cannot be read: the step is not measured, on all ranks
-            zero = torch.zeros((), dtype=torch.float64, device=self.device)
-            self.state.buckets[index] = BucketView(zero, zero)  # the vector has the same length everywhere
-            self._fail(error)
+            self._leave_out(index)
+            self.on_error(error)
+
+    def _leave_out(self, index: int) -> None:
+        zero = torch.zeros((), dtype=torch.float64, device=self.device)
+        self.state.buckets[index] = BucketView(zero, zero)  # the vector has the same length everywhere
+        self.state.failed = True
 
     def see_after(self, index: int, buffer: Tensor) -> None:
         """Read a reduced bucket."""
+        if buffer.layout != torch.strided:
+            return
         try:
             view = self.state.buckets[index]
             if self.step() % NORM_EVERY:

@@ -196,6 +196,17 @@ def test_warnings_that_are_errors_do_not_stop_training(seen: list[dict[str, Any]
     assert [rank["warnings_that_are_errors"] for rank in seen] == [5, 5, 5]
 
 
+def test_sparse_gradients_leave_conservation_out_and_training_alone(seen: list[dict[str, Any]]) -> None:
+    result = seen[0]["sparse_gradients"]
+    assert (result["equal"], result["findings"]) == (True, 0)
+    assert result["ran"]["conservation"] == 0
+    assert result["ran"]["replica"] > 0
+
+
+def test_other_arithmetic_on_a_rank_is_another_environment(seen: list[dict[str, Any]]) -> None:
+    assert seen[0]["other_arithmetic_on_one_rank"] == {"findings": 0, "keys": 3}
+
+
 def test_two_thousand_clean_steps_have_no_finding(tmp_path: Path) -> None:
     environ = {"LASTGOOD_METRICS_ADDRESS": "127.0.0.1"}
     lines = run_ranks(SCRIPT, [str(tmp_path), "a_clean_run", "2000"], nodes=NODES, environ=environ)

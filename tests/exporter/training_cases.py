@@ -565,6 +565,51 @@ def warnings_that_are_errors(root: Path) -> Any:
 
 
 @case
+def sparse_gradients(root: Path) -> Any:
+    class Table(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.EmbeddingBag(50, 8, mode="sum", sparse=True)
+            self.last = nn.Linear(8, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.last(self.table(x))
+            return out
+
+    out = []
+    for watched in (False, True):
+        torch.manual_seed(0)
+        ddp = DistributedDataParallel(Table())
+        optimizer = torch.optim.SGD(ddp.parameters(), 0.1)
+        monitor = watch(ddp, optimizer, root) if watched else None
+        for step in range(1, 6):
+            x = torch.randint(50, (8, 4), generator=torch.Generator().manual_seed(step * 9 + dist.get_rank()))
+            (monitor.loss(x) if monitor else loss_fn(ddp, x)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        out.append(weights(ddp))
+        if monitor:
+            monitor.close()
+    ran = {k[0]: v for k, v in monitor.metrics._values["check_runs_total"].items()} if monitor else {}
+    return {"equal": out[0] == out[1], "findings": len(events(root, "finding")), "ran": ran}
+
+
+@case
+def other_arithmetic_on_one_rank(root: Path) -> Any:
+    torch.set_flush_denormal(dist.get_rank() == 2)
+    try:
+        with torch.backends.mkldnn.flags(enabled=dist.get_rank() != 1):
+            ddp, optimizer = build()
+            monitor = watch(ddp, optimizer, root)
+            train(ddp, optimizer, monitor, 5)
+            monitor.close()
+    finally:
+        torch.set_flush_denormal(False)
+    started = events(root, "run.started")[0]
+    return {"findings": len(events(root, "finding")), "keys": len(started["environment"])}
+
+
+@case
 def a_clean_run(root: Path) -> Any:
     ddp, optimizer = build()
     monitor = watch(ddp, optimizer, root, replica_every=50, replay_every=100)
