@@ -1,4 +1,4 @@
-"""Name the ranks that do not come: a save is entered by every rank, and one that never enters blocks the others.
+"""Name the ranks that do not come: every rank enters a save or a resume, and one that never does blocks the others.
 
 Each rank says in the job's key-value store that it has arrived. After ``timeout`` seconds, whoever still waits reads
 the list and warns with the names of the missing. The wait itself is not cut short: the job's own time-out does that.
@@ -17,17 +17,18 @@ from lastgood.notice import warn
 
 
 class Attendance:
-    """Wait for all ranks at a numbered meeting; a context around the first collective of it."""
+    """Wait for all ranks at a meeting with a name; a context around its first collective. ``call``: what they call."""
 
     def __init__(
         self,
         rank: int,
         size: int,
         meeting: str,
+        call: str,
         timeout: float,
         on_missing: Callable[[list[int]], None] | None = None,
     ) -> None:
-        self.rank, self.size, self.timeout = rank, size, timeout
+        self.rank, self.size, self.call, self.timeout = rank, size, call, timeout
         self._key = f"lastgood/{meeting}"
         self._on_missing = on_missing
         self._store = _store() if size > 1 else None
@@ -63,8 +64,8 @@ class Attendance:
             return  # one voice: the lowest rank that waits
         names = ", ".join(map(str, missing))
         warn(
-            f"a save waits since {self.timeout:g} s for rank {names}: every rank must enter "
-            "monitor.checkpoint(path), also those that write nothing."
+            f"{self.call} waits since {self.timeout:g} s for rank {names}: every rank must call it, also those that "
+            "read or write nothing."
         )
         if self._on_missing is not None:
             self._on_missing(missing)

@@ -90,7 +90,11 @@ def _whole_record(record: Any) -> dict[str, Any]:
         raise ValueError("it is not a record")
     for key, kind in _FIELDS.items():
         value = record.get(key)
-        if not isinstance(value, kind) or isinstance(value, bool) or (isinstance(value, int) and value < 0):
+        if (
+            not isinstance(value, kind)
+            or isinstance(value, bool)
+            or (isinstance(value, int) and not 0 <= value < 1 << 53)
+        ):
             raise ValueError(f"its field {key!r} is {value!r}: expected {kind.__name__}")
     for part in ("model", "optimizer"):
         for lanes in record[part].values():

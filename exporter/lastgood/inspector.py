@@ -43,7 +43,6 @@ class Inspector:
         *,
         conserves: bool,
         scaled: bool = False,
-        compiled: bool = False,
         ignored: frozenset[str] = frozenset(),
     ) -> None:
         self.session, self.config, self.module, self.optimizers = session, config, module, optimizers
@@ -53,7 +52,7 @@ class Inspector:
         self.ignored = ignored
         self.why_not = self._why_not(conserves)
         self.replayer = (
-            Replayer(self.world, recorder, session.nodes, session.environments, compiled)
+            Replayer(self.world, recorder, session.nodes, session.environments)
             if recorder is not None and "replay" not in self.why_not
             else None
         )

@@ -84,11 +84,12 @@ class Judge:
 
     def _payload(self, check: str, ruling: Ruling, found: list[dict[str, Any]], guarded: bool) -> dict[str, Any]:
         action = build.action_of(ruling, check, self.config.policy_for(check), self.skipped_in_a_row)
-        if action == "skip" and not all(_skippable(o) for o in self.optimizers):
+        emptied = all(_skippable(o) for o in self.optimizers)
+        if action == "skip" and not emptied:
             action = "stop"
         for data in found:
             if data["check"] in ("finite", "conservation"):
-                data["contained"] = guarded and action in ("skip", "stop")
+                data["contained"] = guarded and emptied and action in ("skip", "stop")
         verdict = build.verdict_data(ruling, found, self.session.places, action)
         resume, headline = self.publisher.foresee(found, verdict)
         cleared = ruling.status == "cleared" and action != "stop"

@@ -95,7 +95,7 @@ class Monitor:
         self.model, self.module, self.optimizers = model, module, list(optimizers)
         self.injector, self._scaler = injector, scaler
         self.step = 0
-        self._recorder = Recorder(module, loss_fn, session.device) if loss_fn is not None else None
+        self._recorder = None if loss_fn is None else Recorder(module, loss_fn, session.device, _compiled(model))
         self.inspector = Inspector(
             session,
             self.config,
@@ -104,7 +104,6 @@ class Monitor:
             self._recorder,
             conserves=reduces_plainly(model),
             scaled=scaler is not None and scaler.is_enabled(),
-            compiled=_compiled(model),
             ignored=ignored_by(model),
         )
         self.saver = Saver(self)
@@ -120,6 +119,7 @@ class Monitor:
         self._phase = "training"
         self._started = self._closed = self._ended = False
         self._stopped = ""
+        self._handled: BaseException | None = None
         self._reduce: ReduceWatch | None = None
         self._local: LocalWatch | None = None
         injector.journal_to(self.publisher.write)
@@ -197,7 +197,7 @@ class Monitor:
         """
         if self._closed:
             return
-        failing = sys.exc_info()[0] is not None or bool(self._stopped)
+        failing = sys.exc_info()[1] not in (None, self._handled) or bool(self._stopped)
         if failing or not self._started:
             self._end("integrity" if self._stopped else "exception" if failing else "completed", 1 if failing else 0)
             return
@@ -225,6 +225,7 @@ class Monitor:
         if self._started:
             return
         self._started = True
+        self._handled = sys.exc_info()[1]  # a whole run may take place inside an exception handler
         self.inspector.start_step = self.step
         self.saver.begin(facts)
         self.metrics.step(self.step, None, time.time() + FIRST_STEP_SECONDS)
@@ -263,6 +264,7 @@ class Monitor:
                 self.world,
                 flags=lambda: (self._loss, self.inspector.previous_odd, self.step + 1),
                 on_backward=self._after_backward,
+                on_unchecked=self._unchecked,
                 on_error=lambda error: self._failed(error),
                 injector=self.injector,
                 step=lambda: self.step + 1,
@@ -286,6 +288,10 @@ class Monitor:
         decision = self._guarded(lambda: self.inspector.after_backward(view, step, audit), PROCEED)
         self._decision = decision if not self._pending else self._decision.worse(decision)
         self._pending = True
+
+    def _unchecked(self) -> None:
+        self.inspector.judge.say("no check runs inside ddp.join(): ranks that have finished could not take part")
+        self._decision, self._pending = PROCEED, True
 
     def _before_step(self, optimizer: Optimizer) -> None:
         """Read the decision; count the step at the first optimizer after a synchronised backward. No collective."""

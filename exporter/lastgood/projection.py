@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Final
 
@@ -75,7 +76,7 @@ def _flat(x: Tensor) -> Tensor:
 def _project(flat: Tensor, key: int) -> Tensor:
     signs = _tile_signs(flat.numel(), key, flat.device)
     projection = torch.zeros((), dtype=torch.float64, device=flat.device)
-    with torch.autocast(flat.device.type, enabled=False):  # a bfloat16 product would drown a fault in rounding
+    with _full_precision(flat.device.type):
         for start, block in _blocks(flat):
             sums = _tile_sums(block)
             projection += torch.dot(sums.double(), signs[start // TILE :][: sums.numel()])
@@ -102,6 +103,21 @@ def conserved(before_sum: float, after: float, square_sum: float, tolerance: flo
     if not all(map(math.isfinite, (before_sum, after, square_sum))):
         return False
     return abs(before_sum - after) <= tolerance * math.sqrt(square_sum)
+
+
+@contextmanager
+def _full_precision(device_type: str) -> Iterator[None]:
+    """Switch autocast off: a bfloat16 product would drown a fault in rounding.
+
+    Not with ``torch.autocast``: its end clears the cache of casts, which all threads share, also that of the user's
+    own autocast region.
+    """
+    enabled = torch.is_autocast_enabled(device_type)
+    torch.set_autocast_enabled(device_type, False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_enabled(device_type, enabled)
 
 
 def _blocks(flat: Tensor) -> Iterator[tuple[int, Tensor]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import io
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lastgood.fingerprint import fingerprint
@@ -83,7 +84,8 @@ class MicroBatch:
     """One recorded forward: what goes in, and what came out.
 
     ``snapshot``: the serialised batch as it was before the forward, only on audit steps; None when it cannot be
-    serialised. ``versions``: torch's write counters of the batch's tensors before the forward.
+    serialised. ``versions``: torch's write counters of the batch's tensors before the forward. ``training``: the mode
+    of every module.
     ``digests``: parameter name -> fingerprint (int64 scalar tensor) of this micro-batch's own local gradient, only on
     audit steps. ``loss`` is detached.
     """
@@ -100,6 +102,7 @@ class MicroBatch:
     broken: bool = False
     snapshot: bytes | None = None
     versions: tuple[int, ...] = ()
+    training: tuple[bool, ...] = ()
 
     @property
     def changed(self) -> bool:
@@ -110,8 +113,15 @@ class MicroBatch:
 class Recorder:
     """Keep the micro-batches of the step in progress, and after it the last one (for probes at saves)."""
 
-    def __init__(self, module: nn.Module, loss_fn: Callable[[nn.Module, Any], Any], device: torch.device) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        loss_fn: Callable[[nn.Module, Any], Any],
+        device: torch.device,
+        compiled: bool = False,
+    ) -> None:
         self.module = module
+        self.compiled = compiled
         self.loss_fn = loss_fn
         self.device = device
         self.current: list[MicroBatch] = []
@@ -140,6 +150,7 @@ class Recorder:
             Randomness.capture(self.device),
             Autocast.capture(self.device),
             versions=versions_of(batch),
+            training=tuple(m.training for m in self.module.modules()),
         )
         if audit:
             self._prepare_audit(micro)
@@ -219,14 +230,36 @@ def loss_of(out: Any) -> Tensor:
 
 @contextmanager
 def untouched(module: nn.Module, device: torch.device) -> Iterator[None]:
-    """Run something that draws random numbers and writes buffers, and leave no trace of it in either."""
+    """Run something that draws random numbers, writes buffers and changes modes, and leave no trace of it."""
     randomness = Randomness.capture(device)
     buffers = {name: b.detach().clone() for name, b in module.named_buffers()}
+    modes = tuple(m.training for m in module.modules())
     try:
         yield
     finally:
+        set_modes(module, modes)
         set_buffers(module, buffers)
         randomness.restore(device)
+
+
+def set_modes(module: nn.Module, training: Sequence[bool]) -> None:
+    """Put every module into its recorded mode, one by one: ``train()`` would change its children too."""
+    for part, mode in zip(module.modules(), training, strict=False):
+        part.training = mode
+
+
+class NoCommunication(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Raise at a collective before it communicates: other ranks may be elsewhere while a batch is replayed."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Let everything through but what talks to other ranks."""
+        if func.namespace in ("c10d", "_c10d_functional"):
+            raise CommunicatesError
+        return func(*args, **(kwargs or {}))
+
+
+class CommunicatesError(RuntimeError):
+    """``loss_fn`` talks to other ranks, so one rank alone cannot run it again."""
 
 
 def set_buffers(module: nn.Module, values: dict[str, Tensor]) -> None:

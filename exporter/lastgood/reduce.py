@@ -72,6 +72,7 @@ class ReduceWatch:
     """Attach to a wrapper and call ``on_backward(view)`` at the end of every synchronised backward.
 
     ``flags()`` returns this rank's (loss or None, own conservation test failed in the previous step, step).
+    ``on_unchecked()`` is called for a backward that is reduced and cannot be checked (inside ``join``).
     ``on_error(exception)`` hears of our own failures, which never reach training.
     """
 
@@ -82,6 +83,7 @@ class ReduceWatch:
         *,
         flags: Callable[[], tuple[Tensor | None, bool, int]],
         on_backward: Callable[[BackwardView], None],
+        on_unchecked: Callable[[], None],
         on_error: Callable[[Exception], None],
         injector: InjectionPoints,
         step: Callable[[], int],
@@ -90,6 +92,7 @@ class ReduceWatch:
         self.world = world
         self.flags = flags
         self.on_backward = on_backward
+        self.on_unchecked = on_unchecked
         self.on_error = on_error
         self.injector = injector
         self.step = step
@@ -225,6 +228,15 @@ def _norm(squares: list[float]) -> float | None:
 
 def _hook(watch: ReduceWatch, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
     index, buffer = bucket.index(), bucket.buffer()
+    if watch.ddp._join_config.enable:  # uneven inputs: ranks that have finished take part in no collective of ours
+        watch.on_unchecked()
+        buffer.mul_(1.0 / watch.world.size)
+        plain: torch.futures.Future[torch.Tensor] = (
+            dist.all_reduce(buffer, group=watch.ddp.process_group, async_op=True)
+            .get_future()
+            .then(lambda future: future.value()[0])
+        )
+        return plain
     if bucket.is_last():  # a nested backward (activation checkpointing) may have run the first ones
         watch.queue()
     watch.see_before(index, buffer)

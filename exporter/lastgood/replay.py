@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,7 +23,17 @@ from torch import Tensor
 from lastgood.comm import World
 from lastgood.fingerprint import count_nonfinite, fingerprint, key_of
 from lastgood.pairing import arbiter, partners
-from lastgood.recorder import MicroBatch, Recorder, loss_of, serialise, set_buffers, untouched
+from lastgood.recorder import (
+    CommunicatesError,
+    MicroBatch,
+    NoCommunication,
+    Recorder,
+    loss_of,
+    serialise,
+    set_buffers,
+    set_modes,
+    untouched,
+)
 from lastgood.verdict import Dispute, impartial
 
 MAX_DISPUTES: Final = 16
@@ -81,13 +92,11 @@ class Replayer:
         recorder: Recorder,
         nodes: Sequence[str],
         environments: Sequence[str],
-        compiled: bool = False,
     ) -> None:
         self.world = world
         self.recorder = recorder
         self.nodes = nodes
         self.environments = environments
-        self.compiled = compiled
         self.rounds = 0
 
     def round(self, micros: Sequence[MicroBatch], *, actual: bool, nonfinite: Mapping[int, str] | None = None) -> Round:
@@ -175,6 +184,8 @@ class _Turn:
             self.own = recorded(self.micros[0], self.replayer.recorder) if self.actual else self._run(self.blob)
             for owner in senders:
                 self.partner_run[owner] = self._run(self.received[owner])
+        except CommunicatesError:
+            return "loss_fn communicates with other ranks"
         except Exception as error:  # whatever the user's loss_fn raises must not stop training
             free_memory(error)
             return f"the replay failed ({type(error).__name__})"
@@ -277,7 +288,7 @@ class _Turn:
         return [1, int(outcome.nonfinite) if flag else outcome.total]
 
     def _measure_eager(self, tasks: Mapping[int, bytes], flag: bool) -> list[int]:
-        if not self.replayer.compiled:
+        if not self.replayer.recorder.compiled:
             return [0, 0]
         with torch.compiler.set_stance("force_eager"):
             return self._measure(tasks, flag)
@@ -366,6 +377,7 @@ def pack(micros: Sequence[MicroBatch], recorder: Recorder) -> bytes:
                 m.autocast,
                 now if m.buffers is None else m.buffers,
                 m.upstream,
+                m.training,
             )
             for m in micros
         ]
@@ -390,15 +402,16 @@ def run_package(blob: bytes, recorder: Recorder) -> Outcome:
 
 
 def _run_micro(micro: tuple[Any, ...], recorder: Recorder) -> Outcome:
-    batch_bytes, randomness, autocast, buffers, upstream = micro
+    batch_bytes, randomness, autocast, buffers, upstream, training = micro
     batch = torch.load(io.BytesIO(batch_bytes), weights_only=False, map_location=recorder.device)
+    set_modes(recorder.module, training)
     if buffers:
         set_buffers(recorder.module, buffers)
     randomness.cpu = randomness.cpu.cpu()
     if randomness.device is not None:
         randomness.device = randomness.device.cpu()
     randomness.restore(recorder.device)
-    with autocast.context():
+    with autocast.context(), nullcontext() if recorder.compiled else NoCommunication():  # type: ignore[no-untyped-call]
         loss = loss_of(recorder.loss_fn(recorder.module, batch))
     named = [(n, p) for n, p in recorder.module.named_parameters() if p.requires_grad]
     grads = torch.autograd.grad(

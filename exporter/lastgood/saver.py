@@ -6,8 +6,9 @@ it work everywhere). Rank 0 writes the record and the events.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ class Saver:
     def resume(self, path: Path | None, step: int | None) -> None:
         """See :meth:`lastgood.Monitor.resume`."""
         monitor = self.monitor
+        path = None if path is None else self._find(path)
         record = self._read_together(path, step)
         if record is None:
             self._resume_unknown(path, step)
@@ -52,18 +54,23 @@ class Saver:
         monitor.start()
         self._write("checkpoint.loaded", {**loaded, "fingerprint": record["fingerprint"]} | _checked("passed"))
 
+    def _find(self, path: Path) -> Path:
+        """Return the path as given, or inside the run directory, as verdicts and tables name it."""
+        inside = self.monitor.session.run_dir / path
+        return path if path.exists() or not inside.exists() else inside
+
     def _read_together(self, path: Path | None, step: int | None) -> dict[str, Any] | None:
         """Read the record on every rank; all raise when one of them cannot, or when they read different ones."""
         record, problem = None, ""
         try:
             record = None if path is None else files.read_record(path)
             if record is None and (step is None or step < 0):
-                what = "monitor.resume(None)" if path is None else f"{path} has no lastgood record beside it, so it"
-                problem = f"{what} needs the step the state was saved at: monitor.resume(..., step=n)"
+                problem = self._what_is_missing(path)
         except RunDirError as error:
             problem = f"{error}"
         given = [record["step"], record["fingerprint"]] if record else [step, ""]
-        rows = self.monitor.world.gather_json([problem, *given])
+        with self._attendance("resume", "monitor.resume", lambda missing: None):
+            rows = self.monitor.world.gather_json([problem, *given])
         if bad := [(rank, row[0]) for rank, row in enumerate(rows) if row[0]]:
             who = "" if len(bad) == len(rows) else f"rank {bad[0][0]}: "
             raise (RunDirError if "cannot be read" in bad[0][1] else ConfigError)(f"{who}{bad[0][1]}")
@@ -71,6 +78,12 @@ class Saver:
             steps = ", ".join(f"rank {rank} step {row[1]}" for rank, row in enumerate(rows[:4]))
             raise ConfigError(f"the ranks resume from different checkpoints ({steps}, ...): give all of them the same")
         return record
+
+    def _what_is_missing(self, path: Path | None) -> str:
+        if path is not None and not path.exists():
+            return f"{path} does not exist, here or in {self.monitor.session.run_dir}: give the checkpoint's path"
+        what = "monitor.resume(None)" if path is None else f"{path} has no lastgood record beside it, so it"
+        return f"{what} needs the step the state was saved at: monitor.resume(..., step=n)"
 
     def _resume_unknown(self, path: Path | None, step: int | None) -> None:
         assert step is not None
@@ -118,7 +131,7 @@ class Saver:
         monitor, blocked = self.monitor, files.Stopwatch()
         name = relative(path, monitor.session.run_dir)
         self._saves += 1
-        with self._attendance(name):
+        with self._attendance(f"save/{self._saves}", "monitor.checkpoint(path)", partial(self._waits, name)):
             checked = monitor._guarded(self._examine, None)
         decision, results, digests = checked if checked is not None else (PROCEED, {}, None)
         data = {"attempt": monitor.session.attempt, "step": monitor.step, "path": name, "checks": results}
@@ -134,43 +147,34 @@ class Saver:
             self._write("checkpoint.failed", {**data, "reason": f"{type(error).__name__}: {error}"})
             raise
         data["seconds"] = saving.seconds()
-        if bad := self._finish(True):
-            self._write("checkpoint.failed", {**data, "reason": f"rank {', '.join(map(str, bad))} failed"})
+        if problem := self._finish(True):
+            self._write("checkpoint.failed", {**data, "reason": problem})
             return
         monitor._guarded(lambda: self._record(path, data, digests, blocked), None)
 
-    def _attendance(self, name: str) -> Attendance:
-        world = self.monitor.world
-        meeting = f"{self.monitor.session.attempt}/save/{self._saves}"
-        return Attendance(
-            world.rank,
-            world.size,
-            meeting,
-            self.monitor.config.save_timeout_seconds,
-            lambda missing: self.monitor.publisher.write(
-                "checkpoint.started",
-                {
-                    "attempt": self.monitor.session.attempt,
-                    "step": self.monitor.step,
-                    "path": name,
-                    "reason": f"waits for rank {', '.join(map(str, missing))}",
-                    "missing_ranks": missing,
-                },
-                self.monitor.step,
-            ),
-        )
+    def _attendance(self, meeting: str, call: str, on_missing: Callable[[list[int]], None]) -> Attendance:
+        world, timeout = self.monitor.world, self.monitor.config.save_timeout_seconds
+        meeting = f"{self.monitor.session.attempt}/{meeting}"
+        return Attendance(world.rank, world.size, meeting, call, timeout, on_missing)
+
+    def _waits(self, name: str, missing: list[int]) -> None:
+        """Journal, on the lowest rank that waits, which ranks have not entered the save."""
+        data = {"attempt": self.monitor.session.attempt, "step": self.monitor.step, "path": name}
+        data |= {"reason": f"waits for rank {', '.join(map(str, missing))}", "missing_ranks": missing}
+        self.monitor.publisher.write("checkpoint.started", data, self.monitor.step)
 
     def _examine(self) -> Any:
         monitor = self.monitor
         return monitor.inspector.examine("save", monitor.step, probe=monitor.config.save_probe)
 
-    def _finish(self, ok: bool) -> list[int]:
-        """Tell each other whether the saving code worked; return the ranks where it did not. Collective."""
+    def _finish(self, ok: bool) -> str:
+        """Tell each other whether the saving code worked; return what went wrong, or "". Collective."""
         try:
-            return self.monitor.world.agree(ok)
+            bad = self.monitor.world.agree(ok)
         except Exception as error:  # a rank died while saving: its connection is gone
             self.monitor._failed(error)
-            return [self.monitor.world.rank]
+            return "a rank was lost during the save"
+        return f"rank {', '.join(map(str, bad))} failed" if bad else ""
 
     def _record(
         self, path: Path, data: dict[str, Any], digests: TensorDigests | None, blocked: files.Stopwatch
@@ -189,7 +193,11 @@ class Saver:
         if digests is not None:
             parameters = sum(1 for _ in weights(monitor.module, monitor.inspector.ignored))
             record = files.make_record(facts, digests, files.named_buffers(monitor.module), parameters)
-            files.write_record(path, record)
+            try:
+                files.write_record(path, record)
+            except OSError as error:
+                monitor.metrics.error("check")
+                warn(f"{path} was saved without its record ({error}): a load cannot verify it")
             data["fingerprint"] = record["fingerprint"]
         data |= {"parent": parent, "bytes": files.size_of(path), "blocked_seconds": blocked.seconds()}
         self._write("checkpoint.saved", data)

@@ -55,9 +55,7 @@ class Training:
         write_topology(run_dir, 1, PLACES)
 
     def writer(self, name: str, rank: int) -> JournalWriter:
-        return JournalWriter(
-            self.run_dir, self.run, 1, name, rank=rank, clock=self.clock, on_event=self.events.append
-        )
+        return JournalWriter(self.run_dir, self.run, 1, name, rank=rank, clock=self.clock, on_event=self.events.append)
 
     def clock(self) -> float:
         self.now += 1

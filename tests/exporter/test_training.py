@@ -207,6 +207,38 @@ def test_other_arithmetic_on_a_rank_is_another_environment(seen: list[dict[str, 
     assert seen[0]["other_arithmetic_on_one_rank"] == {"findings": 0, "keys": 3}
 
 
+def test_a_loss_fn_that_communicates_is_not_replayed(seen: list[dict[str, Any]]) -> None:
+    result = seen[0]["a_loss_fn_that_communicates"]
+    assert result["findings"] == 0
+    assert result["rounds"] == [["not_run", "loss_fn communicates with other ranks"]]
+
+
+def test_a_rank_in_evaluation_mode_at_the_end_accuses_nobody(seen: list[dict[str, Any]]) -> None:
+    results = [rank["another_mode_at_the_end"] for rank in seen]
+    assert [r["findings"] for r in results] == [0, 0, 0]
+    assert [r["training"] for r in results] == [False, True, True]
+
+
+def test_an_autocast_region_around_the_loop_keeps_its_cache(seen: list[dict[str, Any]]) -> None:
+    assert seen[0]["autocast_around_the_loop"] == {"equal": True, "findings": 0}
+
+
+def test_uneven_inputs_train_to_the_end(seen: list[dict[str, Any]]) -> None:
+    assert [rank["uneven_inputs"] for rank in seen] == [3, 4, 5]
+
+
+def test_a_nan_that_lbfgs_took_in_is_not_contained(seen: list[dict[str, Any]]) -> None:
+    assert seen[0]["lbfgs_takes_the_nan_in"] == {"stopped": True, "contained": [False]}
+
+
+def test_a_rank_that_forgets_to_resume_is_named(seen: list[dict[str, Any]]) -> None:
+    assert "for rank 2" in seen[0]["a_rank_that_forgets_to_resume"][0]
+
+
+def test_a_close_inside_a_handler_that_was_there_before_is_no_crash(seen: list[dict[str, Any]]) -> None:
+    assert seen[0]["close_inside_a_handler"] == [["completed", 0]]
+
+
 def test_two_thousand_clean_steps_have_no_finding(tmp_path: Path) -> None:
     environ = {"LASTGOOD_METRICS_ADDRESS": "127.0.0.1"}
     lines = run_ranks(SCRIPT, [str(tmp_path), "a_clean_run", "2000"], nodes=NODES, environ=environ)

@@ -610,6 +610,109 @@ def other_arithmetic_on_one_rank(root: Path) -> Any:
 
 
 @case
+def a_loss_fn_that_communicates(root: Path) -> Any:
+    def counted(model: nn.Module, batch: Tensor) -> Tensor:
+        count = torch.tensor([float(len(batch))])
+        dist.all_reduce(count)
+        return model(batch).square().sum() / count.item()
+
+    ddp, optimizer = build()
+    monitor = watch(ddp, optimizer, root, loss_fn=counted)
+    for step in range(1, 6):
+        monitor.loss(batch_of(step)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    monitor.close()
+    rounds = {(e["result"], e["reason"].split(": ")[-1]) for e in events(root, "check") if e["check"] == "replay"}
+    return {"findings": len(events(root, "finding")), "rounds": sorted(rounds)}
+
+
+@case
+def another_mode_at_the_end(root: Path) -> Any:
+    ddp, optimizer = build(norm=True)
+    monitor = watch(ddp, optimizer, root)
+    train(ddp, optimizer, monitor, 5)
+    if dist.get_rank() == 0:
+        ddp.eval()
+    monitor.close()
+    return {"findings": len(events(root, "finding")), "training": ddp.training}
+
+
+@case
+def autocast_around_the_loop(root: Path) -> Any:
+    out = []
+    for watched in (False, True):
+        ddp, optimizer = build()
+        monitor = watch(ddp, optimizer, root) if watched else None
+        with torch.autocast("cpu", dtype=torch.bfloat16):  # its cache keeps casts of old weights
+            train(ddp, optimizer, monitor, 5)
+        out.append(weights(ddp))
+        if monitor:
+            monitor.close()
+    return {"equal": out[0] == out[1], "findings": len(events(root, "finding"))}
+
+
+@case
+def uneven_inputs(root: Path) -> Any:
+    ddp, optimizer = build()
+    monitor = watch(ddp, optimizer, root)
+    with ddp.join():
+        for step in range(1, 4 + dist.get_rank()):
+            monitor.loss(batch_of(step)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return monitor.step
+
+
+@case
+def lbfgs_takes_the_nan_in(root: Path) -> Any:
+    ddp, _ = build()
+    optimizer = torch.optim.LBFGS(ddp.parameters(), max_iter=1)
+    fault = Fault(site="gradient", kind="nan", rank=1, step=2, permanent=False)
+    monitor = watch(ddp, optimizer, root, injector=armed(fault, ddp.module.first))
+
+    def loop() -> None:
+        for step in range(1, 5):
+
+            def closure(step: int = step) -> Tensor:
+                optimizer.zero_grad()
+                loss: Tensor = monitor.loss(batch_of(step))
+                loss.backward()
+                return loss
+
+            optimizer.step(closure)
+
+    text = failure(loop)
+    monitor.close()
+    return {"stopped": bool(text), "contained": sorted({e["contained"] for e in events(root, "finding")})}
+
+
+@case
+def a_rank_that_forgets_to_resume(root: Path) -> Any:
+    ddp, optimizer = build()
+    monitor = watch(ddp, optimizer, root, save_timeout_seconds=0.5)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if dist.get_rank() == 2:
+            time.sleep(1.5)
+        monitor.resume(None, step=7)
+    monitor.close()
+    return [str(w.message) for w in caught if "waits" in str(w.message)]
+
+
+@case
+def close_inside_a_handler(root: Path) -> Any:
+    ddp, optimizer = build()
+    monitor = watch(ddp, optimizer, root)
+    try:
+        raise FileNotFoundError("no checkpoint: start anew")
+    except FileNotFoundError:
+        train(ddp, optimizer, monitor, 3)
+        monitor.close()
+    return [(e["reason"], e["exit_code"]) for e in events(root, "run.ended")]
+
+
+@case
 def a_clean_run(root: Path) -> Any:
     ddp, optimizer = build()
     monitor = watch(ddp, optimizer, root, replica_every=50, replay_every=100)
