@@ -11,6 +11,7 @@ the first step). A failure of our own is one warning and one counter.
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -70,7 +71,8 @@ def watch(
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
     world = World(model.process_group if isinstance(model, DistributedDataParallel) else None)
     _require_wrapper(model, world, optimizers)
-    session = Session(config, world, device, registry)
+    named = bool(settings.get("run") or os.environ.get("LASTGOOD_RUN"))
+    session = Session(config, world, device, registry, named=named)
     return Monitor(
         session, model, module, optimizers, loss_fn=loss_fn, scaler=scaler, injector=injector or NoInjection()
     )

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import platform
 import socket
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,8 @@ from lastgood.comm import World
 from lastgood.config import Config
 from lastgood.delivery import Delivery, NoDelivery
 from lastgood.endpoint import Endpoint
-from lastgood.journal import claim_attempt
+from lastgood.errors import ConfigError
+from lastgood.journal import claim_attempt, run_id_of
 from lastgood.notice import warn
 from lastgood.places import environment_key, here, node_name
 from lastgood.publisher import Publisher
@@ -33,14 +36,22 @@ from lastgood.topology_files import topology_name, write_topology
 class Session:
     """One rank's place in one attempt of a run.
 
-    ``places``, ``nodes`` and ``environments`` are by rank and equal everywhere.
+    ``places``, ``nodes`` and ``environments`` are by rank and equal everywhere. ``named``: the user gave the run's
+    name, it was not made from a path.
     """
 
     def __init__(
-        self, config: Config, world: World, device: torch.device, registry: CollectorRegistry | None = None
+        self,
+        config: Config,
+        world: World,
+        device: torch.device,
+        registry: CollectorRegistry | None = None,
+        *,
+        named: bool = False,
     ) -> None:
-        self.config, self.world, self.device = config, world, device
+        self.world, self.device = world, device
         self.run_dir = Path(config.run_dir).absolute()
+        self.config = config = self._named(config, named)
         self.registry = registry if registry is not None else CollectorRegistry()
         mine = here(world.rank, node_name(config.node), device)
         rows = world.gather_json([mine.node, mine.gpu_uuid, mine.slot, environment_key(device)])
@@ -72,6 +83,19 @@ class Session:
         self.endpoint = self._serve()
         if world.rank == 0:
             self.publisher.remember(self.places)
+
+    def _named(self, config: Config, named: bool) -> Config:
+        """Keep the name that the run directory already has; refuse another one. All ranks agree on rank 0's reading."""
+        known = None
+        if self.world.rank == 0:
+            with suppress(OSError):
+                known = run_id_of(self.run_dir)
+        known = self.world.broadcast_json(known)
+        if known and named and known != config.run:
+            raise ConfigError(
+                f"run={config.run!r}: {self.run_dir} holds the run {known!r}; leave run= out, or give another run_dir"
+            )
+        return replace(config, run=known) if known else config
 
     def started_data(self, **facts: Any) -> dict[str, Any]:
         """Return ``RunStartedData``; the caller adds what only it knows."""

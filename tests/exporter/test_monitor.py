@@ -226,6 +226,28 @@ def test_a_checkpoint_of_another_run_is_verified_but_no_known_parent(model: nn.M
     assert (started.data["parent"], started.data["parent_known"]) == (None, False)
 
 
+def test_a_run_directory_that_was_renamed_keeps_its_run(model: nn.Module, tmp_path: Path) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watch(model, optimizer, tmp_path, run_dir=tmp_path / "before").close()
+    first = watch(model, optimizer, tmp_path, run_dir=tmp_path / "before")
+    step(first, optimizer, GOOD)
+    first.close()
+    (tmp_path / "before").rename(tmp_path / "run")
+    monitor = watch(model, optimizer, tmp_path)
+    step(monitor, optimizer, GOOD)
+    monitor.close()
+    assert {event.run for event in events(tmp_path)} == {"before"}
+
+
+def test_another_name_for_a_run_directory_is_refused(model: nn.Module, tmp_path: Path) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    monitor = watch(model, optimizer, tmp_path)
+    step(monitor, optimizer, GOOD)
+    monitor.close()
+    with pytest.raises(lastgood.ConfigError, match="holds the run 'run'"):
+        watch(model, optimizer, tmp_path, run="other")
+
+
 def test_a_full_disk_is_one_warning_and_training_goes_on(model: nn.Module, tmp_path: Path) -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     (tmp_path / "run").write_text("a file where the run directory should be")
