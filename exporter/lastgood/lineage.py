@@ -36,6 +36,11 @@ def origin(attempts: Mapping[int, Attempt], number: int) -> Point | None:
     return parent.point
 
 
+def from_nothing(attempt: Attempt) -> bool:
+    """Tell whether an attempt is known to have begun at step 0, before anything was computed."""
+    return attempt.parent is None and attempt.parent_known and attempt.from_step == 0
+
+
 def segments(attempts: Mapping[int, Attempt], point: Point) -> tuple[Segment, ...]:
     """Return the lineage of ``point``, oldest segment first. Its first segment begins where knowledge begins."""
     chain: list[Segment] = []
@@ -53,9 +58,7 @@ def unknown_root(attempts: Mapping[int, Attempt], number: int, accepted: Collect
     """
     while (back := origin(attempts, number)) is not None:
         number = back.attempt
-    first = attempts[number]
-    known = first.parent is None and first.parent_known and first.from_step == 0
-    return None if known or number in accepted else number
+    return None if from_nothing(attempts[number]) or number in accepted else number
 
 
 def unknown_roots(attempts: Mapping[int, Attempt], accepted: Collection[int] = ()) -> dict[int, int | None]:

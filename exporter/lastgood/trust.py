@@ -5,7 +5,8 @@ First match: missing or unreadable > tainted (its own bytes or save checks faile
 the parent passed a replay at or after it, in any attempt. That is audited on both sides, not proven: a transient fault
 between two audits leaves no evidence.
 
-Step 0 is its own parent: nothing was computed before it, so the replica check at its save is all there is to pass.
+Step 0 is its own parent: nothing was computed before it, so the replica check at its save is all there is to pass. It
+is ground to stand on even when nobody saved it: the first save of a run that began from nothing descends from it.
 What is *missing* on disk keeps its standing as a parent: rotating old files away must not distrust the new ones.
 
 **Newest** follows the newest attempt's lineage: its own saves, then those it descends from; other branches come after,
@@ -22,7 +23,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from lastgood.lineage import origin, reach, segments, unknown_root
+from lastgood.lineage import from_nothing, origin, reach, segments, unknown_root
 from lastgood.state import Attempt, Checkpoint, Device, LastGood, Point, Trust, Window
 from lastgood.windows import Rounds, passed
 
@@ -173,7 +174,7 @@ def _why_not_known(checkpoint: Checkpoint, facts: Facts) -> str:
     """Say why nobody knows what a checkpoint descends from; empty when it is known or a person vouched for it."""
     attempt, parent = facts.attempts[checkpoint.attempt], checkpoint.parent
     own = parent is not None and parent.attempt == checkpoint.attempt
-    if own or attempt.number in facts.accepted_attempts:
+    if own or from_nothing(attempt) or attempt.number in facts.accepted_attempts:
         return ""
     if parent is None or not checkpoint.parent_known:
         return "It descends from a checkpoint that lastgood does not know."

@@ -320,3 +320,46 @@ def test_a_path_overwritten_by_a_suspect_save_is_not_last_good() -> None:
     state = history.state()
     assert trusts(state) == {(1, 0): "trusted", (1, 25): "missing", (1, 75): "suspect"}
     assert last_good(state) == (1, 0, "trusted")
+
+
+# --- without a save of step 0 ----------------------------------------------------------------------------------------
+
+
+def first_saved_at_10(**start: object) -> History:
+    """A run whose first checkpoint is that of step 10."""
+    return History().start(**start).audit(1, phase="first").save(10)  # type: ignore[arg-type]
+
+
+def test_a_run_that_began_from_nothing_needs_no_checkpoint_of_step_0_to_be_trusted() -> None:
+    history = first_saved_at_10()
+    assert trusts(history.state()) == {(1, 10): "unverified"}
+    assert history.state().checkpoints[0].reason == "No device has passed a replay at or after step 10 yet."
+    state = history.save(20).audit(20).save(30).state()
+    assert trusts(state) == {(1, 10): "trusted", (1, 20): "trusted", (1, 30): "unverified"}
+    assert last_good(state) == (1, 20, "trusted")
+
+
+def test_later_attempts_inherit_the_trust_of_a_run_that_began_from_nothing() -> None:
+    history = first_saved_at_10().audit(20).end(20, "exception")
+    state = history.start(10, (1, 10, "checkpoints/a1-step-000010")).save(20).audit(20).state()
+    assert trusts(state) == {(1, 10): "trusted", (2, 20): "trusted"}
+
+
+def test_a_first_save_inside_a_window_is_suspect_though_the_run_began_from_nothing() -> None:
+    state = first_saved_at_10().save(20).audit(20, failed=[3]).find("replay", 20, [3]).state()
+    assert trusts(state) == {(1, 10): "suspect", (1, 20): "suspect"}
+    assert not state.last_good.exists
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        {"from_step": 5, "known": False},
+        {"known": False},
+        {"from_step": 5, "parent": (7, 5, "another-run/step-5"), "known": False},
+        {"from_step": 5, "parent": (1, 5, "not-in-the-journal"), "known": True},
+    ],
+)
+def test_a_first_save_after_an_unknown_parent_stays_unverified(start: dict[str, object]) -> None:
+    state = first_saved_at_10(**start).save(20).audit(20).state()
+    assert trusts(state) == {(1, 10): "unverified", (1, 20): "unverified"}
