@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from lastgood.events import slug
 from lastgood_console.demo.launcher import Launch, environment, free_port, worker_arguments
 from lastgood_console.demo.options import FAULTS, Options, UsageError, parse
+from lastgood_console.demo.screen import introduction
 
 
 def test_the_defaults_are_the_story_of_the_readme() -> None:
@@ -22,9 +24,10 @@ def test_the_defaults_are_the_story_of_the_readme() -> None:
     assert (options.fault_node, options.fault_slot) == ("node-b", 1)
 
 
-def test_the_default_run_directory_is_named_by_the_time() -> None:
+def test_the_default_run_directory_is_named_by_the_time_and_is_the_runs_id() -> None:
     options = parse([], now=datetime(2026, 11, 29, 2, 58, 2, tzinfo=UTC))
-    assert options.run_dir == Path("runs/demo-20261129T025802Z")
+    assert options.run_dir == Path("runs/demo-20261129t025802z")
+    assert slug(options.run_dir.name) == options.run_dir.name
 
 
 @pytest.mark.parametrize(("nodes", "ranks", "rank"), [(2, 1, 1), (3, 1, 1), (3, 2, 3), (4, 4, 7)])
@@ -34,7 +37,9 @@ def test_the_default_rank_is_the_last_of_the_second_node(nodes: int, ranks: int,
 
 
 def test_a_shorter_run_breaks_no_later_than_its_last_step() -> None:
-    assert parse(["--steps", "40"]).step == 40
+    options = parse(["--steps", "40"])
+    assert options.step == 40
+    assert "at step 40, the last of this run, on rank 3" in " ".join(introduction(options))
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -56,6 +61,7 @@ def test_every_fault_is_an_option(fault: str) -> None:
         (["--seed", "-1"], "--seed -1: a seed is 0 or more"),
         (["--port", "0"], "--port 0: a port is 1 to 65535"),
         (["--port", "many"], "--port: invalid int value: 'many'"),
+        (["--run-dir", "s3://bucket/x"], "--run-dir s3://bucket/x: a demo writes to a directory .*; give a local path"),
         (["--colour"], "unrecognized arguments: --colour"),
     ],
 )

@@ -16,6 +16,7 @@ from lastgood_console.demo.options import Options
 from lastgood_console.demo.reading import StepLine
 from lastgood_console.demo.relaunch import Relaunch, Rest, Roster, next_attempt, spent
 from lastgood_console.demo.screen import (
+    STARTING,
     PlainScreen,
     View,
     drawn,
@@ -238,6 +239,25 @@ def test_without_a_terminal_everything_is_told_once_and_without_control_codes() 
     assert "\x1b" not in out.getvalue()
 
 
+def test_a_slow_start_gives_a_sign_of_life_every_ten_seconds() -> None:
+    console, out = plain()
+    with PlainScreen(console) as screen:
+        for seconds in (0, 9, 12, 13, 21, 23):
+            screen.show(view(doing=STARTING, seconds=seconds, lines=[], moments=()))
+        screen.show(view(seconds=40, lines=[], moments=()))
+    assert out.getvalue().splitlines() == [
+        "Attempt 1: starting processes.",
+        "          still starting: 12 s",
+        "          still starting: 23 s",
+    ]
+
+
+def test_the_live_picture_counts_the_seconds_of_the_attempt() -> None:
+    console, out = plain(120)
+    console.print(drawn(view(doing=STARTING, seconds=12)))
+    assert "attempt 1, starting processes, 12 s" in out.getvalue()
+
+
 def test_a_loss_that_is_no_number_is_said_and_drawn() -> None:
     assert loss_text(None) == "not a number"
     assert sparkline([1.0, None, 2.0]) == "▁×█"
@@ -248,7 +268,8 @@ def test_the_introduction_says_what_is_simulated_and_what_is_injected() -> None:
     text = " ".join(introduction(Options()))
     assert "The nodes are simulated" in text
     assert "injected on purpose at step 67 on rank 3 (node-b, slot 1)" in text
-    assert "(--save-probe) and would find this at save 75. The demo switches that off" in text
+    assert "The product's default, a replay at every save too (--save-probe), would find this at save 75." in text
+    assert "It is switched off here, to show a suspect checkpoint." in text
 
 
 @pytest.mark.parametrize(
@@ -264,6 +285,12 @@ def test_the_introduction_says_what_the_options_hide(options: Options, sentence:
     assert sentence in " ".join(introduction(options))
 
 
-def test_with_probes_the_default_is_not_explained() -> None:
-    assert "--save-probe" not in " ".join(introduction(Options(save_probe=True)))
+def test_a_replay_at_every_save_is_said_to_be_the_products_default() -> None:
+    sentence = "also runs at every save (--save-probe), which is the product's default"
+    assert sentence in " ".join(introduction(Options(save_probe=True)))
+    assert sentence in " ".join(introduction(Options(save_probe=True, fault="nan")))
+    assert sentence not in " ".join(introduction(Options(save_probe=True, replay=False)))
+
+
+def test_a_save_that_would_find_nothing_sooner_is_not_mentioned() -> None:
     assert "--save-probe" not in " ".join(introduction(Options(step=1)))

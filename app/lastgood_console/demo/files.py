@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
+import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,4 +32,17 @@ def inventory(run_dir: Path, exports: Sequence[Path]) -> list[tuple[str, str]]:
     """Return what the run left behind: (kind, where), and the command that shows it."""
     rows = [("journal", str(run_dir / "journal")), ("checkpoints", str(run_dir / "checkpoints"))]
     rows += [(f"export {path.suffix[1:].upper()}", str(path)) for path in exports]
-    return [*rows, ("look at it", f"lastgood console {shlex.quote(str(run_dir))}")]
+    return [*rows, ("look at it", f"{program()} console {shlex.quote(str(run_dir))}")]
+
+
+def program() -> str:
+    """Return how to type ``lastgood`` here so that this installation answers, whatever is on PATH."""
+    scripts = [Path(sys.argv[0]), Path(sysconfig.get_path("scripts")) / "lastgood"]
+    own = next((path for path in scripts if path.name == "lastgood" and path.is_file()), None)
+    if own is None:
+        return f"{shlex.quote(sys.executable)} -m lastgood_console.cli"
+    found = shutil.which("lastgood")
+    if found is not None and own.samefile(found):
+        return "lastgood"
+    here = Path.cwd()
+    return shlex.quote(str(own.relative_to(here) if own.is_relative_to(here) else own))

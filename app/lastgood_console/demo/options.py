@@ -129,14 +129,18 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--fault", choices=FAULTS, default="gradient", help="what to break (default: gradient)", metavar="FAULT")
     add("--rank", type=int, help="the rank to break (default: the last rank of the second node)")
-    add("--step", type=int, help=f"the step from which it is broken (default: {DEFAULT_STEP})")
+    add(
+        "--step",
+        type=int,
+        help=f"the step from which it is broken (default: {DEFAULT_STEP}, or the last step of a shorter run)",
+    )
     add("--nodes", type=int, choices=NODE_CHOICES, default=3, help="nodes to train on; one more is spare (default: 3)")
     add("--ranks-per-node", type=int, choices=RANK_CHOICES, default=2, help="ranks on each node (default: 2)")
     add("--steps", type=int, default=150, help="steps to train (default: 150)")
     add("--seed", type=int, default=0, help="seed of the model and of the batches (default: 0)")
     add("--save-probe", action="store_true", help="replay at every save too, as the product does by default")
     add("--replay", choices=("on", "off"), default="on", help="off: without the replay check (default: on)")
-    add("--run-dir", type=Path, help="where the run goes (default: runs/demo-<UTC time>)")
+    add("--run-dir", help="where the run goes (default: runs/demo-<UTC time>)")
     add("--port", type=int, default=8490, help="port of the console; taken: the next free one (default: 8490)")
     add("--no-console", action="store_true", help="end without starting the console")
     return parser
@@ -147,10 +151,13 @@ def _require(holds: bool, complaint: str) -> None:
         raise UsageError(complaint)
 
 
-def _run_dir(given: Path | None, now: datetime) -> Path:
-    """Return a directory that holds no run yet."""
-    if given is None:
-        return Path("runs") / f"demo-{now:%Y%m%dT%H%M%SZ}"
+def _run_dir(text: str | None, now: datetime) -> Path:
+    """Return a directory that holds no run yet. A new name is in lower case, so that it is the run's id too."""
+    if text is None:
+        return Path("runs") / f"demo-{now:%Y%m%dt%H%M%Sz}"
+    # A path would turn "s3://" into a folder named "s3:".
+    _require("://" not in text, f"--run-dir {text}: a demo writes to a directory of this machine; give a local path")
+    given = Path(text)
     _require(not given.exists() or given.is_dir(), f"--run-dir {given}: this is a file; give a new directory")
     _require(
         not (given / "journal").exists(),

@@ -33,6 +33,8 @@ SEAT_MARKS: Final[Mapping[Health, tuple[str, str]]] = {
     "ended": ("▪", "dim"),
 }
 MOMENTS_SHOWN = 14
+STARTING: Final = "starting processes"
+"""What an attempt does until its journal begins."""
 _BARS: Final = "▁▂▃▄▅▆▇█"
 
 
@@ -43,6 +45,8 @@ class View:
     options: Options
     attempt: int
     doing: str
+    seconds: int = 0
+    """Since the attempt's processes were started."""
     seats: Sequence[Seat] = ()
     lines: Sequence[StepLine] = ()
     passed: Mapping[str, tuple[int, str]] = field(default_factory=dict)
@@ -84,15 +88,16 @@ class LiveScreen:
 
 
 class PlainScreen:
-    """Print what is new, one line each: every moment, and the loss once in 25 steps."""
+    """Print what is new, one line each: every moment, the loss once in 25 steps, a sign of life while it starts."""
 
     EVERY_STEPS = 25
+    EVERY_SECONDS = 10
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._told: set[tuple[str, str]] = set()
         self._loss_told: set[tuple[int, int]] = set()
-        self._attempts_told: set[int] = set()
+        self._waited: dict[int, int] = {}
 
     def __enter__(self) -> PlainScreen:
         return self
@@ -104,9 +109,7 @@ class PlainScreen:
 
     def show(self, view: View) -> None:
         """Print the moments and losses that were not printed yet."""
-        if view.attempt not in self._attempts_told:
-            self._attempts_told.add(view.attempt)
-            self._console.print(f"Attempt {view.attempt}: starting processes.", highlight=False)
+        self._show_start(view)
         for line in view.lines:
             if line.step % self.EVERY_STEPS == 0 and (view.attempt, line.step) not in self._loss_told:
                 self._loss_told.add((view.attempt, line.step))
@@ -115,6 +118,15 @@ class PlainScreen:
             if moment.key not in self._told:
                 self._told.add(moment.key)
                 self._console.print(moment_text(moment), highlight=False, soft_wrap=True)
+
+    def _show_start(self, view: View) -> None:
+        """Print that an attempt starts, and every ten seconds that it still does: loading torch takes a while."""
+        if view.attempt not in self._waited:
+            self._waited[view.attempt] = 0
+            self._console.print(f"Attempt {view.attempt}: {STARTING}.", highlight=False)
+        if view.doing == STARTING and view.seconds - self._waited[view.attempt] >= self.EVERY_SECONDS:
+            self._waited[view.attempt] = view.seconds
+            self._console.print(f"          still starting: {view.seconds} s", highlight=False)
 
 
 def drawn(view: View) -> RenderableType:
@@ -137,7 +149,8 @@ def introduction(options: Options) -> list[str]:
         return [*lines, "No fault is injected."]
     where = "every rank" if options.fault == "reduce-all" else f"rank {options.rank} ({options.fault_node}, slot "
     where += "" if options.fault == "reduce-all" else f"{options.fault_slot})"
-    lines.append(f"A fault is injected on purpose at step {options.step} on {where}: {FAULTS[options.fault]}.")
+    step = f"{options.step}, the last of this run," if options.step == options.steps else f"{options.step}"
+    lines.append(f"A fault is injected on purpose at step {step} on {where}: {FAULTS[options.fault]}.")
     return [*lines, *_caveats(options)]
 
 
@@ -145,7 +158,9 @@ def _caveats(options: Options) -> list[str]:
     """Return what this choice of options hides or changes."""
     if options.fault == "gradient" and not options.replay:
         return ["The replay check is off: this gradient is plausible, so nothing will notice it."]
-    if options.fault == "gradient" and not options.save_probe:
+    if options.replay and options.save_probe:
+        return ["The replay also runs at every save (--save-probe), which is the product's default."]
+    if options.fault == "gradient":
         return _without_probes(options)
     if not options.replay and options.fault in ("nan", "data"):
         return ["The replay check is off: nothing can tell a broken device from broken data."]
@@ -158,8 +173,8 @@ def _without_probes(options: Options) -> list[str]:
     if now is None or probing is None or probing.step >= now.step:
         return []
     return [
-        f"By default the product also replays at every save (--save-probe) and would find this at save {probing.step}. "
-        "The demo switches that off, to show a suspect checkpoint."
+        f"The product's default, a replay at every save too (--save-probe), would find this at save {probing.step}. "
+        "It is switched off here, to show a suspect checkpoint."
     ]
 
 
@@ -200,7 +215,9 @@ def trust_table(checkpoints: Sequence[Checkpoint], last_good: tuple[int, int, st
 def _headline(view: View) -> Text:
     fault = view.options.fault
     what = "no fault" if fault == "none" else f"{fault} fault injected on purpose, step {view.options.step}"
-    return Text.assemble(("lastgood demo", "bold"), f"  attempt {view.attempt}, {view.doing}  ", (f"({what})", "dim"))
+    return Text.assemble(
+        ("lastgood demo", "bold"), f"  attempt {view.attempt}, {view.doing}, {view.seconds} s  ", (f"({what})", "dim")
+    )
 
 
 def _progress(view: View) -> RenderableType:

@@ -17,7 +17,7 @@ from lastgood_console.demo.options import Options
 from lastgood_console.demo.outcome import complaints
 from lastgood_console.demo.reading import Follower
 from lastgood_console.demo.relaunch import Relaunch, Rest, Roster, next_attempt, spent
-from lastgood_console.demo.screen import LiveScreen, PlainScreen, Screen, View, introduction, trust_table
+from lastgood_console.demo.screen import STARTING, LiveScreen, PlainScreen, Screen, View, introduction, trust_table
 from lastgood_console.demo.story import moments, passed_steps, seats
 from lastgood_console.incident_commands import healthy_text, incident_lines
 
@@ -80,11 +80,11 @@ def _found(run_dir: Path, path: str) -> Path:
 def _attempt(options: Options, launch: Launch, roster: Roster, follower: Follower, screen: Screen) -> None:
     """Run one attempt to its end, and show it meanwhile. Raises :class:`TrainingError` when it ends without a word."""
     with Agents(options, launch, follower.run) as agents:
-        running = True
+        running, began = True, time.monotonic()
         while running:
             running = agents.running()
             follower.poll(launch.number)
-            screen.show(_view(options, launch, roster, follower))
+            screen.show(_view(options, launch, roster, follower, int(time.monotonic() - began)))
             if running:
                 time.sleep(POLL_SECONDS)
     state = follower.state
@@ -96,7 +96,7 @@ def _attempt(options: Options, launch: Launch, roster: Roster, follower: Followe
                             f"{log_tail(agents.logs[node])}")  # fmt: skip
 
 
-def _view(options: Options, launch: Launch, roster: Roster, follower: Follower) -> View:
+def _view(options: Options, launch: Launch, roster: Roster, follower: Follower, seconds: int) -> View:
     state = follower.state
     here = state if state is not None and state.attempt and state.attempt.number == launch.number else None
     last = follower.last_line(launch.number)
@@ -104,6 +104,7 @@ def _view(options: Options, launch: Launch, roster: Roster, follower: Follower) 
         options=options,
         attempt=launch.number,
         doing=_doing(launch, here),
+        seconds=seconds,
         seats=seats(here, roster.nodes, options.ranks_per_node, roster.spares),
         lines=follower.lines.get(launch.number, []),
         passed=passed_steps(here, last.passed if last else {}),
@@ -114,7 +115,7 @@ def _view(options: Options, launch: Launch, roster: Roster, follower: Follower) 
 
 def _doing(launch: Launch, here: RunState | None) -> str:
     if here is None or here.attempt is None:
-        return "starting processes"
+        return STARTING
     if here.attempt.ended_at is None:
         return "training"
     return "completed" if here.attempt.end_reason == "completed" else "stopped"
