@@ -32,7 +32,7 @@ from lastgood.fingerprint import key_of, sign_bits
 
 TILE: Final = 64
 BLOCK: Final = 16384 * TILE
-"""Elements that are read at once on a CPU: 4 MiB in float32. Smaller blocks cost more in calls than the cache saves."""
+"""Elements that are read at once on a CPU: 4 MiB in float32. Smaller pieces cost more in calls than the cache saves."""
 ROW: Final = 4096
 DEVICE_BLOCK: Final = 1024 * BLOCK
 
@@ -46,19 +46,32 @@ _SQUARES_FLOOR: Final = 1e-30
 """Below this, float32 squares may have been lost to underflow."""
 
 
-def project(x: Tensor, *, key: int) -> tuple[Tensor, Tensor]:
+def project(x: Tensor, *, key: int, scale: float | None = None) -> tuple[Tensor, Tensor]:
     """Return (projection, square sum) of a floating-point tensor: 0-dim float64 on its device.
 
     ``key`` chooses the signs of the tiles: ranks that compare must pass the same. Accelerators are not read back.
-    Raises TypeError for other types.
+    ``scale``: also multiply the (contiguous) tensor by it, in place and after it was read, while it is in the cache;
+    every element is scaled exactly once, also when reading fails. Raises TypeError for other types.
     """
     flat = _flat(x)
-    projection = _project(flat, key)
+    signs = _tile_signs(flat.numel(), key, flat.device)
+    projection = torch.zeros((), dtype=torch.float64, device=flat.device)
     squares = torch.zeros_like(projection)
-    for _, block in _blocks(flat):
-        squares += _square_sum(block)
+    start = 0
+    try:
+        with _full_precision(flat.device.type):
+            for start, piece in _pieces(flat):
+                block = _wide(piece)
+                projection += _signed_sum(block, signs[start // TILE :])
+                squares += _square_sum(block)
+                if scale is not None:
+                    piece.mul_(scale)
+    except Exception:
+        if scale is not None:
+            flat[start:].mul_(scale)
+        raise
     if flat.device.type == "cpu" and not _SQUARES_FLOOR < float(squares) < math.inf:
-        squares = _exact_square_sum(flat)
+        squares = _exact_square_sum(flat) / (scale or 1.0) ** 2
     return projection, squares
 
 
@@ -77,10 +90,14 @@ def _project(flat: Tensor, key: int) -> Tensor:
     signs = _tile_signs(flat.numel(), key, flat.device)
     projection = torch.zeros((), dtype=torch.float64, device=flat.device)
     with _full_precision(flat.device.type):
-        for start, block in _blocks(flat):
-            sums = _tile_sums(block)
-            projection += torch.dot(sums.double(), signs[start // TILE :][: sums.numel()])
+        for start, piece in _pieces(flat):
+            projection += _signed_sum(_wide(piece), signs[start // TILE :])
     return projection
+
+
+def _signed_sum(block: Tensor, signs: Tensor) -> Tensor:
+    sums = _tile_sums(block)
+    return torch.dot(sums.double(), signs[: sums.numel()])
 
 
 def tolerance(dtype: torch.dtype) -> float:
@@ -120,11 +137,16 @@ def _full_precision(device_type: str) -> Iterator[None]:
         torch.set_autocast_enabled(device_type, enabled)
 
 
-def _blocks(flat: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Yield (start, block) in float32 or wider. Only narrower types are copied."""
-    wide = torch.promote_types(flat.dtype, torch.float32) if flat.element_size() > 1 else torch.float32
+def _pieces(flat: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Yield (start, view) of pieces that fit the cache."""
     size = BLOCK if flat.device.type == "cpu" else DEVICE_BLOCK
-    yield from ((start, flat[start : start + size].to(wide)) for start in range(0, flat.numel(), size))
+    yield from ((start, flat[start : start + size]) for start in range(0, flat.numel(), size))
+
+
+def _wide(piece: Tensor) -> Tensor:
+    """Return a piece in float32 or wider. Only narrower types are copied."""
+    wide = torch.promote_types(piece.dtype, torch.float32) if piece.element_size() > 1 else torch.float32
+    return piece.to(wide)
 
 
 def _tile_sums(block: Tensor) -> Tensor:
@@ -153,8 +175,8 @@ def _square_sum(block: Tensor) -> Tensor:
 
 def _exact_square_sum(flat: Tensor) -> Tensor:
     squares = torch.zeros((), dtype=torch.float64)
-    for _, block in _blocks(flat):
-        wide = block.double()
+    for _, piece in _pieces(flat):
+        wide = piece.double()
         squares += torch.dot(wide, wide)
     return squares
 

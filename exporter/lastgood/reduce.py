@@ -98,6 +98,7 @@ class ReduceWatch:
         self.step = step
         self.state = _State()
         self.device = next(ddp.module.parameters()).device
+        self.scale = 1.0 / world.size
         self.own_hook = not ddp._comm_hooks
         if self.own_hook:
             ddp.register_comm_hook(self, _hook)
@@ -114,16 +115,20 @@ class ReduceWatch:
             engine.queue_callback(lambda: engine.queue_callback(self._end))
 
     def see_before(self, index: int, buffer: Tensor) -> None:
-        """Read a local bucket. A sparse one cannot be projected: conservation does not run in such a step."""
+        """Read a local bucket and scale it for the average, in one go.
+
+        A sparse one cannot be projected: conservation does not run in such a step.
+        """
         if buffer.layout != torch.strided:
+            buffer.mul_(self.scale)
             self._leave_out(index)
             return
         try:
-            before, square_sum = project(buffer, key=index)
+            before, square_sum = project(buffer, key=index, scale=self.scale)
             view = BucketView(before, square_sum)
             view.floor = scale_floor(torch.finfo(buffer.dtype).smallest_normal, buffer.numel())
             if buffer.device.type == "cpu" and not math.isfinite(float(before)):
-                view.nonfinite = int(count_nonfinite(buffer))
+                view.nonfinite = int(count_nonfinite(buffer))  # scaling makes and unmakes no NaN and no infinity
             self.state.buckets[index] = view
             self.state.dtype = buffer.dtype
         except Exception as error:  # a bucket that cannot be read: the step is not measured, on all ranks
@@ -230,7 +235,7 @@ def _hook(watch: ReduceWatch, bucket: dist.GradBucket) -> torch.futures.Future[t
     index, buffer = bucket.index(), bucket.buffer()
     if watch.ddp._join_config.enable:  # uneven inputs: ranks that have finished take part in no collective of ours
         watch.on_unchecked()
-        buffer.mul_(1.0 / watch.world.size)
+        buffer.mul_(watch.scale)
         plain: torch.futures.Future[torch.Tensor] = (
             dist.all_reduce(buffer, group=watch.ddp.process_group, async_op=True)
             .get_future()
@@ -242,7 +247,6 @@ def _hook(watch: ReduceWatch, bucket: dist.GradBucket) -> torch.futures.Future[t
     watch.see_before(index, buffer)
     step = watch.step()
     watch.injector.bucket(index, buffer, step)
-    buffer.mul_(1.0 / watch.world.size)
     work = dist.all_reduce(buffer, group=watch.ddp.process_group, async_op=True)
 
     def done(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:

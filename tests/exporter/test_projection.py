@@ -175,3 +175,28 @@ def test_the_sign_caches_are_bounded_and_shared_between_keys() -> None:
     for key in range(100):
         project(normal(TILE * 3), key=key)
     assert projection._sequence.cache_info().currsize == 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_scaling_on_the_way_is_scaling(dtype: torch.dtype) -> None:
+    x = normal(3 * projection.BLOCK // 2, dtype)
+    scaled = x.clone()
+    seen = project(scaled, key=5, scale=1 / 3)
+    assert torch.equal(scaled, x.clone().mul_(1 / 3))
+    assert [float(v) for v in seen] == [float(v) for v in project(x, key=5)]
+
+
+def test_what_cannot_be_read_is_scaled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = normal(2 * projection.BLOCK + 7, torch.float32)
+    wanted, calls = x.clone().mul_(1 / 3), []
+
+    def fails(block: torch.Tensor) -> torch.Tensor:
+        calls.append(block)
+        if len(calls) == 2:
+            raise MemoryError
+        return torch.zeros((), dtype=torch.float64)
+
+    monkeypatch.setattr(projection, "_square_sum", fails)
+    with pytest.raises(MemoryError):
+        project(x, key=5, scale=1 / 3)
+    assert torch.equal(x, wanted)
