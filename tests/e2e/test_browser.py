@@ -75,6 +75,11 @@ class Visit:
         drawn = self.page.locator("[data-testid=stVegaLiteChart] :is(svg, canvas)")
         expect(drawn).to_have_count(2, timeout=60_000)
 
+    def finished(self) -> None:
+        """Wait until the page's script has run to its end."""
+        done = '[data-testid="stApp"][data-test-script-state="notRunning"]'
+        self.page.locator(done).wait_for(state="attached", timeout=60_000)
+
     def __enter__(self) -> Visit:
         return self
 
@@ -131,12 +136,12 @@ def test_below_900_px_resume_from_takes_the_whole_width(browser: Browser, consol
 def test_every_name_of_streamlits_own_in_our_styles_still_matches(browser: Browser, console: Console) -> None:
     with Visit(browser, console, INCIDENT) as visit:
         visit.charts()
+        visit.finished()
         here = {name for name in streamlit_selectors() if visit.page.locator(name).count()}
         visit.page.goto(console.address + "/")
-        visit.page.wait_for_selector(".lg-run")
-        there = {name for name in streamlit_selectors() if visit.page.locator(name).count()}
-        # shown only while a script runs
-        assert set(streamlit_selectors()) - here - there <= {'[data-testid="stStatusWidget"]'}
+        # the status widget is shown only while a script runs
+        for name in set(streamlit_selectors()) - here - {'[data-testid="stStatusWidget"]'}:
+            visit.page.locator(name).first.wait_for(state="attached", timeout=60_000)
 
 
 def test_the_copy_button_is_there_without_hovering_and_copies_exact_digits(browser: Browser, console: Console) -> None:
