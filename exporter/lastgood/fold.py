@@ -196,7 +196,8 @@ def _incidents(
     """Return the finished incidents, newest first."""
     proof = recovery.Proof(history.attempts, history.rounds_by, _saves(history), history.accepted_attempts)
     accused = incidents.accusations(drafts)
-    saved_at = {_key(c): c.saved_at for c in checkpoints}
+    known = {_key(c): c for c in checkpoints}
+    good = trust.last_good(checkpoints, history.attempts)
     covered: dict[str, list[Key]] = {}
     for c in checkpoints:
         for name in c.covered_by:
@@ -205,9 +206,11 @@ def _incidents(
     for d in drafts:
         keys = tuple(covered.get(d.id, ()))
         resume = _resume(d, frozenset(keys), history, facts)
-        at = saved_at.get((resume.attempt, resume.step, resume.path)) if resume is not None else None
+        save = known.get((resume.attempt, resume.step, resume.path)) if resume is not None else None
+        at = save.saved_at if save is not None else None
         outcome = recovery.outcome_of(d, resume, proof, resume_saved_at=at, now=history.journal.last_at)
-        finished.append(_incident(run, d, resume, outcome, keys, accused, history.attempts))
+        now = _resume_now(resume, save, outcome, good)
+        finished.append(_incident(run, d, now, outcome, keys, accused, history.attempts))
     return tuple(reversed(finished))
 
 
@@ -273,6 +276,20 @@ def _resume(d: Draft, covered: frozenset[Key], history: History, facts: Facts) -
         return frozen
     known_at = max((*(v.at for v in d.deciding), *(f.at for f in d.standing)))
     return _last_good_at(known_at, max(f.attempt for f in d.standing), history, facts)
+
+
+def _resume_now(frozen: LastGood | None, save: Checkpoint | None, outcome: Outcome, good: LastGood) -> LastGood | None:
+    """Return the frozen resume checkpoint as it is today, or the last good one where it cannot be used any more.
+
+    An incident that is over keeps it, for its story; one that waits for a decision must not send anybody to a
+    checkpoint that is gone.
+    """
+    if frozen is None or save is None:
+        return frozen
+    usable = save.trust in ("trusted", "unverified")
+    if not usable and outcome.state in ("open", "reopened"):
+        return good
+    return frozen if save.trust == frozen.trust else replace(frozen, trust=save.trust, reason=save.reason)
 
 
 def _last_good_at(time: str, attempt: int, history: History, facts: Facts) -> LastGood:

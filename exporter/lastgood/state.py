@@ -270,7 +270,7 @@ class Incident:
     reasons_for: tuple[str, ...]
     reasons_against: tuple[str, ...]
     unknown: tuple[str, ...]
-    resume: LastGood | None  # frozen at the verdict
+    resume: LastGood | None  # frozen at the verdict, with its trust as it is now; open and gone: the last good
     covered: tuple[tuple[int, int, str], ...]  # (attempt, step, path) of covered checkpoints
     opened_at: str
     recovered_at: str | None

@@ -333,7 +333,7 @@ def resume_headline(resume: LastGood | None) -> str:
 
 def resume_command(resume: LastGood | None) -> str | None:
     """Return the line to put into the training script, with plain digits; None when there is nothing to resume from."""
-    if resume is None or not resume.exists:
+    if resume is None or not resume.exists or resume.trust not in ("trusted", "unverified"):
         return None
     return f"monitor.resume({json.dumps(resume.path, ensure_ascii=False)})"
 
@@ -369,7 +369,7 @@ def advice(incident: Incident) -> tuple[tuple[str, str | None], ...]:
     elif command is not None:
         words = f"Resume from {resume_headline(incident.resume)} {without_phrase(incident)}".strip()
         steps.append((words, command))
-    elif incident.status != "suspicious":
+    elif incident.status != "suspicious" and not (incident.resume and incident.resume.exists):
         steps.append((f"Start again from step 0 {without_phrase(incident)}".strip(), None))
     accused = sorted({s.node for s in incident.suspects if s.role == "accused"})
     steps += [(f"Drain {node}", drain_command(node, incident)) for node in accused]

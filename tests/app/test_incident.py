@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import pytest
 from tests.app import console_states as states
 from tests.app.pages import markup, open_page, shown
 
@@ -76,8 +77,20 @@ def test_a_resume_checkpoint_that_has_gone_missing_is_not_offered() -> None:
     good = replace(state.last_good, step=25, path=states.path_of(1, 25))
     panel = resume_panel(replace(state, checkpoints=saves, last_good=good), state.incidents[0])
     assert (panel.trust, panel.command) == ("missing", None)
-    assert panel.lines[0] == "It was trusted at the verdict and is missing now: the path is gone."
+    assert panel.lines[0] == "Step 50 was trusted at the verdict and is missing now: the path is gone."
     assert panel.lines[-1] == "Last good now: step 25 of attempt 1, trusted (checkpoints/a1-step-000025)."
+
+
+@pytest.mark.parametrize("reason", ["Journaled as saved; the path is gone.", "the path is gone"])
+def test_what_became_of_the_checkpoint_of_the_verdict_ends_with_one_full_stop(reason: str) -> None:
+    state = states.gradient(recovered=False)
+    saves = tuple(replace(c, trust="missing", reason=reason) if c.step == 50 else c for c in state.checkpoints)
+    good = replace(state.last_good, step=25, path=states.path_of(1, 25))
+    incident = replace(state.incidents[0], resume=good)
+    panel = resume_panel(replace(state, checkpoints=saves, last_good=good), incident)
+    assert (panel.number, panel.trust) == ("step 25", "trusted")
+    assert panel.command == 'monitor.resume("checkpoints/a1-step-000025")'
+    assert panel.lines[0] == f"Step 50 was trusted at the verdict and is missing now: {reason.removesuffix('.')}."
 
 
 def test_without_a_checkpoint_before_the_window_the_way_is_step_zero() -> None:

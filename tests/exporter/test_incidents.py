@@ -271,6 +271,35 @@ def test_the_resume_step_is_frozen_at_the_verdict() -> None:
     assert history.incident().resume.step == 50  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("word", ["missing", "unreadable"])
+def test_an_open_incident_whose_resume_checkpoint_is_gone_names_the_last_good(word: str) -> None:
+    history = History().start().save(0).audit(1).save(25).save(50).audit(50).save(75).audit(100, failed=[3])
+    history.find("replay", 100, [3]).rule("attributed", AUDIT, accused=[3], resume=AT_50).end(100)
+    state = history.state(present={history.path(50): word})
+    (incident,) = state.incidents
+    assert (state.last_good.step, state.last_good.trust) == (25, "trusted")
+    assert incident.resume == state.last_good
+    assert [v.resume.step for v in incident.verdicts if v.resume] == [50]
+
+
+def test_an_open_incident_whose_resume_checkpoint_is_tainted_names_the_last_good() -> None:
+    history = History().start().save(0).audit(1).save(25).save(50).audit(50).audit(100, failed=[3])
+    history.find("replay", 100, [3]).rule("attributed", AUDIT, accused=[3], resume=AT_50).end(100)
+    history.write("checkpoint.loaded", path=history.path(50), step=50, checks={"fingerprint": "failed"})
+    incident = history.incident()
+    assert incident.resume is not None
+    assert (incident.resume.step, incident.resume.trust) == (25, "trusted")
+
+
+def test_an_incident_that_is_over_keeps_its_resume_checkpoint_with_its_trust_as_it_is_now() -> None:
+    history = found().end(100).start(50, AT_50, nodes=SPARE).audit(51).save(75).audit(100)
+    (incident,) = history.state(present={"checkpoints/a1-step-000050": "missing"}).incidents
+    assert incident.state == "recovered"
+    assert incident.resume is not None
+    assert (incident.resume.step, incident.resume.trust) == (50, "missing")
+    assert incident.resume.reason == "Journaled as saved; the path is gone."
+
+
 def test_without_a_verdict_the_resume_step_is_what_was_known_at_the_finding() -> None:
     history = History().start().save(0).audit(1).save(50).audit(50).save(75).find("replay", 100, [3])
     resume = history.incident().resume

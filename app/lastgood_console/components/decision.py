@@ -64,14 +64,25 @@ def resume_panel(state: RunState, incident: Incident) -> Panel:
         return Panel("nothing", None, (sentence(why), "Start again from step 0."))
     saved = find(state, resume.attempt, resume.step, resume.path)
     trust = saved.trust if saved else resume.trust
-    lines = [sentence(resume.reason)]
+    lines = _replaced(state, incident)
+    if not lines or saved is None or saved.reason != resume.reason:
+        lines.append(sentence(resume.reason))
     if incident.recovered_by is not None and incident.recovered_by > incident.attempt:
         lines.append(f"Attempt {incident.recovered_by} resumed here and recovered.{_newer(state, resume)}")
-    if trust != resume.trust:
-        lines = [f"It was {resume.trust} at the verdict and is {trust} now: {saved.reason if saved else ''}.", *lines]
-        lines += [_instead(state.last_good)]
     usable = trust in {"trusted", "unverified"}
+    if not usable:
+        lines.append(_instead(state.last_good))
     return Panel(resume_headline(resume), trust, tuple(lines), resume_command(resume) if usable else None)
+
+
+def _replaced(state: RunState, incident: Incident) -> list[str]:
+    """Say what became of the checkpoint that the verdict named, when it cannot be used any more."""
+    frozen = next((v.resume for v in reversed(incident.verdicts) if v.resume is not None), None)
+    saved = find(state, frozen.attempt, frozen.step, frozen.path) if frozen is not None else None
+    if frozen is None or saved is None or saved.trust in {frozen.trust, "trusted", "unverified"}:
+        return []
+    was = f"Step {step_text(frozen.step)} was {frozen.trust} at the verdict and is {saved.trust} now"
+    return [sentence(f"{was}: {saved.reason}")]
 
 
 def _went_on(state: RunState, incident: Incident) -> str:
@@ -180,7 +191,7 @@ def things_to_do(state: RunState, incident: Incident, run_path: Path | None = No
         out.append(Advice(words, None if loads else command, _followed(state, incident) if loads else ""))
     if resume is not None and resume.exists and incident.recovered_by is None:
         where = (run_path or Path()) / resume.path
-        out.append(Advice("Check its bytes", f"lastgood checkpoint verify {shlex.quote(str(where))}"))
+        out.append(Advice("Check the bytes of the checkpoint", f"lastgood checkpoint verify {shlex.quote(str(where))}"))
     return tuple(out)
 
 
