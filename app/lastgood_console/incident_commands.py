@@ -85,6 +85,8 @@ def incident_lines(incident: Incident) -> Iterator[str]:
 
 def _resume_text(incident: Incident) -> str:
     resume = incident.resume
+    if wording.skipped(incident):
+        return f"{wording.NOT_NEEDED}: {wording.not_needed(resume)}"
     if resume is None or not resume.exists:
         return "nothing"
     symbol = wording.TRUST_SYMBOLS[resume.trust]

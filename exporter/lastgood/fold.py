@@ -252,7 +252,13 @@ def _incident(
         closed_by=outcome.closed_by,
         cost=outcome.cost,
         actions=d.actions,
+        other_nodes=_other_nodes(d, attempts),
     )
+
+
+def _other_nodes(d: Draft, attempts: Mapping[int, Attempt]) -> bool:
+    places, named = attempts[d.findings[-1].attempt].places, {s.node for s in d.suspects}
+    return not places or any(place.node not in named for place in places)
 
 
 def _saves(history: History) -> dict[int, list[Checkpoint | FailedSave]]:

@@ -279,6 +279,7 @@ class Incident:
     closed_by: str | None  # "cleared" or a person's name
     cost: Cost
     actions: tuple[Event, ...] = field(default=(), hash=False)  # notes and actions about it
+    other_nodes: bool = True  # the attempt with the last finding had, or may have had, nodes without a suspect
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ RESULT_SYMBOLS: Final = {"passed": "✓", "failed": "◆", "not_run": "–"}
 RESULT_WORDS: Final = {"passed": "passed", "failed": "failed", "not_run": "not run"}
 STATUS_SYMBOLS: Final = {"suspicious": "◇", "confirmed": "◈", "attributed": "◆", "undecided": "◇", "cleared": "○✓"}
 WINDOW_SYMBOL: Final = "▒"
+NOT_NEEDED: Final = "not needed"
 NOTHING_KNOWN: Final = "nothing known"
 TRUSTED_MEANS: Final = "Trusted means audited on both sides, not proven."
 
@@ -338,9 +339,29 @@ def resume_command(resume: LastGood | None) -> str | None:
     return f"monitor.resume({json.dumps(resume.path, ensure_ascii=False)})"
 
 
+def skipped(incident: Incident) -> bool:
+    """Tell whether the attempt with the finding went on itself: a step was skipped, and nobody has to resume."""
+    by = incident.recovered_by
+    return by is not None and by <= max((f.attempt for f in incident.findings), default=incident.attempt)
+
+
+def resume_number(incident: Incident) -> str:
+    """Return what RESUME FROM says: ``step 50``, ``nothing``, or ``not needed`` where a step was skipped."""
+    return NOT_NEEDED if skipped(incident) else resume_headline(incident.resume)
+
+
+def not_needed(resume: LastGood | None) -> str:
+    """Say why nobody has to resume from a skipped step, and what was the last good checkpoint then."""
+    good = f" Last good at the verdict: {resume_headline(resume)}." if resume is not None and resume.exists else ""
+    return f"No resume needed: the step was skipped and training went on.{good}"
+
+
 def excluded_nodes(incident: Incident) -> tuple[str, ...]:
-    """Return the nodes to leave out when resuming: those of accused devices, and of candidates of exact evidence."""
-    named = incident.status in ("attributed", "undecided")
+    """Return the nodes to leave out when resuming: those of accused devices, and of candidates of exact evidence.
+
+    Candidates on all nodes of the attempt cannot be left out: nothing would remain.
+    """
+    named = incident.status == "attributed" or (incident.status == "undecided" and incident.other_nodes)
     return tuple(sorted({s.node for s in incident.suspects})) if named else ()
 
 
@@ -363,7 +384,9 @@ def advice(incident: Incident) -> tuple[tuple[str, str | None], ...]:
         return (("Look at the batch and the code of this step; no device needs attention", None),)
     steps: list[tuple[str, str | None]] = []
     command = resume_command(incident.resume)
-    if incident.recovered_by is not None:
+    if skipped(incident):
+        steps.append(("Nothing to resume: the step was skipped and training went on", None))
+    elif incident.recovered_by is not None:
         words = f"Resumed from {resume_headline(incident.resume)} {without_phrase(incident)}".strip()
         steps.append((f"{words}: attempt {incident.recovered_by} has recovered", None))
     elif command is not None:
@@ -374,8 +397,16 @@ def advice(incident: Incident) -> tuple[tuple[str, str | None], ...]:
     accused = sorted({s.node for s in incident.suspects if s.role == "accused"})
     steps += [(f"Drain {node}", drain_command(node, incident)) for node in accused]
     if incident.status == "undecided":
-        steps.append(("Repeat the window with a third node: it settles who is wrong", None))
+        steps.append((_third_node(incident), None))
     return tuple(steps) or (("Wait for the next replay: it decides", None),)
+
+
+def _third_node(incident: Incident) -> str:
+    if incident.other_nodes:
+        return "Repeat the window with a third node: it settles who is wrong"
+    count = len({s.node for s in incident.suspects})
+    needed = "a third node" if count == 2 else "one more node"
+    return f"Repeat the window with {needed}: {needed} is needed to settle who is wrong and to leave a node out"
 
 
 def cost_text(cost: Cost, gpus: bool) -> tuple[str, str, str]:

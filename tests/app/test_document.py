@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -11,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.app.fixtures import states
 
-from lastgood.state import Incident, RunState, Unreadable
-from lastgood_console.export import document
+from lastgood.state import Incident, LastGood, RunState, Unreadable
+from lastgood_console.export import document, html
 
 Document = dict[str, Any]
 
@@ -78,6 +79,29 @@ def test_it_says_what_to_do_and_what_not_to_use() -> None:
     assert content["resume"]["exclude"] == ["node-b"]
     assert [(c["step"], c["trust"]) for c in content["covered"]] == [(75, "suspect")]
     assert content["words"]["headline"] == "Rank 3 (node-b, slot 1) computed wrong gradients in steps (50, 100]."
+
+
+def test_the_last_good_is_that_of_the_run_and_the_resume_point_that_of_the_incident() -> None:
+    state = states.gradient()
+    newest = state.checkpoints[-1]
+    now = replace(state, last_good=LastGood(newest.attempt, newest.step, newest.path, newest.trust, newest.reason))
+    content = exported(now)
+    assert [(c["attempt"], c["step"]) for c in content["checkpoints"] if c["last_good"]] == [
+        (newest.attempt, newest.step)
+    ]
+    assert (content["resume"]["attempt"], content["resume"]["step"]) == (1, 50) != (newest.attempt, newest.step)
+    marks = re.findall(r"<b>((?:Last good|Resume point of this incident)\.)</b>", html.render(content))
+    assert marks == ["Last good.", "Resume point of this incident."]
+
+
+def test_a_skipped_step_offers_nothing_to_resume_from(validator: jsonschema.Draft202012Validator) -> None:
+    state = states.reduce_one()
+    content = exported(state, replace(state.incidents[0], recovered_by=1, state="recovered"))
+    assert [error.message for error in validator.iter_errors(json.loads(document.dumps(content)))] == []
+    assert content["words"]["resume"] == "not needed"
+    report = html.render(content)
+    assert "monitor.resume" not in report
+    assert "No resume needed: the step was skipped and training went on." in report
 
 
 def test_nothing_to_resume_from_is_null() -> None:

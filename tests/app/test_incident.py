@@ -81,6 +81,13 @@ def test_a_resume_checkpoint_that_has_gone_missing_is_not_offered() -> None:
     assert panel.lines[-1] == "Last good now: step 25 of attempt 1, trusted (checkpoints/a1-step-000025)."
 
 
+def test_a_step_that_was_skipped_offers_nothing_to_resume_from() -> None:
+    state = states.gradient(recovered=False)
+    panel = resume_panel(state, replace(state.incidents[0], state="recovered", recovered_by=1))
+    assert (panel.number, panel.trust, panel.command) == ("not needed", None, None)
+    assert panel.lines[0].startswith("No resume needed: the step was skipped and training went on.")
+
+
 @pytest.mark.parametrize("reason", ["Journaled as saved; the path is gone.", "the path is gone"])
 def test_what_became_of_the_checkpoint_of_the_verdict_ends_with_one_full_stop(reason: str) -> None:
     state = states.gradient(recovered=False)

@@ -322,6 +322,13 @@ def test_a_path_overwritten_by_a_suspect_save_is_not_last_good() -> None:
     assert last_good(state) == (1, 0, "trusted")
 
 
+@pytest.mark.parametrize(("nodes", "others"), [(("node-a", "node-b"), False), (("node-a", "node-b", "node-c"), True)])
+def test_an_incident_knows_whether_its_suspects_are_on_all_nodes(nodes: tuple[str, ...], others: bool) -> None:
+    history = demo(75, nodes=nodes).audit(100, failed=[1, 3]).find("replay", 100, [1, 3])
+    incident = history.rule("undecided", ("replay", 100, "audit"), candidates=[1, 3], resume=AT_50).incident()
+    assert incident.other_nodes is others
+
+
 # --- without a save of step 0 ----------------------------------------------------------------------------------------
 
 

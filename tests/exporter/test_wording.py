@@ -151,6 +151,33 @@ def test_what_has_been_done_is_not_asked_for_again() -> None:
     assert wording.advice(still_open)[0] == ("Resume from step 50 without node-b", command)
 
 
+def test_a_skipped_step_needs_no_resume() -> None:
+    went_on = replace(about("reduce-one"), recovered_by=1, state="recovered")
+    assert wording.skipped(went_on)
+    assert wording.advice(went_on)[0] == ("Nothing to resume: the step was skipped and training went on", None)
+    assert wording.resume_number(went_on) == "not needed"
+    assert wording.not_needed(went_on.resume) == (
+        "No resume needed: the step was skipped and training went on. Last good at the verdict: step 50."
+    )
+    assert not wording.skipped(about("gradient"))
+    assert wording.resume_number(about("gradient")) == "step 50"
+
+
+def test_a_checkpoint_that_cannot_be_used_gives_no_command() -> None:
+    gone = LastGood(1, 50, "checkpoints/a1-step-000050", "missing", "")
+    assert wording.resume_command(gone) is None
+    closed = replace(about("gradient"), state="closed", recovered_by=None, resume=gone)
+    assert not [words for words, _ in wording.advice(closed) if "step 0" in words]
+
+
+def test_candidates_on_all_nodes_of_the_attempt_are_not_left_out_and_a_third_node_is_needed() -> None:
+    undecided = replace(about("two nodes"), other_nodes=False)
+    assert (wording.excluded_nodes(undecided), wording.without_phrase(undecided)) == ((), "")
+    words = [words for words, _ in wording.advice(undecided)]
+    assert words[0] == "Resume from step 50"
+    assert "a third node is needed" in words[-1]
+
+
 def test_a_node_name_cannot_leave_its_place_in_a_command() -> None:
     assert wording.drain_command("a;rm -rf /", about("gradient")).startswith("scontrol update nodename='a;rm -rf /' ")
 

@@ -15,6 +15,7 @@ from typing import Final
 
 from lastgood.state import Checkpoint, FailedSave, Incident, LastGood, RunState, Trust
 from lastgood.wording import (
+    NOT_NEEDED,
     NOTHING_KNOWN,
     advice,
     age_text,
@@ -24,8 +25,10 @@ from lastgood.wording import (
     has_gpu,
     joined,
     moment,
+    not_needed,
     resume_command,
     resume_headline,
+    skipped,
     state_phrase,
     step_text,
     without_phrase,
@@ -58,7 +61,10 @@ def resume_panel(state: RunState, incident: Incident) -> Panel:
     """Return RESUME FROM."""
     resume = incident.resume
     if incident.status == "cleared" or (resume is None and incident.status == "suspicious"):
-        return Panel("not needed", None, (_went_on(state, incident),))
+        return Panel(NOT_NEEDED, None, (_went_on(state, incident),))
+    if skipped(incident):
+        newer = _newer(state, resume).strip() if resume is not None else ""
+        return Panel(NOT_NEEDED, None, (not_needed(resume), newer) if newer else (not_needed(resume),))
     if resume is None or not resume.exists:
         why = resume.reason if resume and resume.reason else "No checkpoint lies before the window."
         return Panel("nothing", None, (sentence(why), "Start again from step 0."))

@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 
 from lastgood import __version__, timeline, wording
 from lastgood.events import CHECKS, CheckName, plain
-from lastgood.state import Attempt, Checkpoint, Finding, Incident, RunState
+from lastgood.state import Attempt, Checkpoint, Finding, Incident, LastGood, RunState
 
 FORMAT: Final = "lastgood.incident"
 VERSION: Final = 1
@@ -117,7 +117,7 @@ def _words(incident: Incident) -> dict[str, Any]:
         "state": wording.state_phrase(incident),
         "headline": wording.headline(incident),
         "window": wording.window_text(incident.window),
-        "resume": wording.resume_headline(incident.resume),
+        "resume": wording.resume_number(incident),
         "without": wording.without_phrase(incident),
         "cost": [number, detail, how_far],
         "for": incident.reasons_for,
@@ -130,7 +130,7 @@ def _words(incident: Incident) -> dict[str, Any]:
 def _resume(incident: Incident) -> dict[str, Any] | None:
     if incident.resume is None or not incident.resume.exists:
         return None
-    command = wording.resume_command(incident.resume)
+    command = None if wording.skipped(incident) else wording.resume_command(incident.resume)
     return {**as_data(incident.resume), "command": command, "exclude": wording.excluded_nodes(incident)}
 
 
@@ -223,22 +223,25 @@ def _at_saves(
 def _checkpoints(state: RunState, incident: Incident) -> tuple[list[dict[str, Any]], int]:
     """Return the table's rows, newest first, and how many trusted ones were left out."""
     numbers = {attempt.number for attempt in timeline.attempts_of(state, incident)}
-    about = [c for c in state.checkpoints if c.attempt in numbers or _is_last_good(c, incident)]
-    kept = [c for c in about if c.trust != "trusted" or _is_last_good(c, incident)]
-    rest = [c for c in about if c.trust == "trusted" and not _is_last_good(c, incident)]
+    about = [c for c in state.checkpoints if c.attempt in numbers or _is_named(c, state, incident)]
+    kept = [c for c in about if c.trust != "trusted" or _is_named(c, state, incident)]
+    rest = [c for c in about if c.trust == "trusted" and not _is_named(c, state, incident)]
     stride = max(1, -(-len(rest) // max(1, MOST_CHECKPOINTS - len(kept))))
     kept += rest[::-1][::stride]
     kept.sort(key=lambda c: (c.attempt, c.step, c.path), reverse=True)
-    return [_checkpoint(c, incident) for c in kept], len(about) - len(kept)
+    return [_checkpoint(c, state) for c in kept], len(about) - len(kept)
 
 
-def _is_last_good(save: Checkpoint, incident: Incident) -> bool:
-    resume = incident.resume
-    return resume is not None and (save.attempt, save.step, save.path) == (resume.attempt, resume.step, resume.path)
+def _is_named(save: Checkpoint, state: RunState, incident: Incident) -> bool:
+    return _is(save, state.last_good) or _is(save, incident.resume)
 
 
-def _checkpoint(save: Checkpoint, incident: Incident) -> dict[str, Any]:
-    return {**as_data(save), "last_good": _is_last_good(save, incident)}
+def _is(save: Checkpoint, good: LastGood | None) -> bool:
+    return good is not None and (save.attempt, save.step, save.path) == (good.attempt, good.step, good.path)
+
+
+def _checkpoint(save: Checkpoint, state: RunState) -> dict[str, Any]:
+    return {**as_data(save), "last_good": _is(save, state.last_good)}
 
 
 def _written(state: RunState) -> dict[str, Any]:

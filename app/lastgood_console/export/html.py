@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from lastgood import wording
+from lastgood.state import LastGood
 from lastgood.timeline import STATUS_TONES
 from lastgood_console.export.peers_chart import peers_svg
 from lastgood_console.export.svg import timeline_svg
@@ -153,6 +154,10 @@ def _resume(document: Document) -> str:
             else "No checkpoint can be resumed from."
         )
         return f'<p class="label">RESUME FROM</p><p class="number">nothing</p><p>{e(why)}</p>'
+    if words["resume"] == wording.NOT_NEEDED:
+        good = LastGood(**{key: resume[key] for key in ("attempt", "step", "path", "trust", "reason")})
+        why = wording.not_needed(good)
+        return f'<p class="label">RESUME FROM</p><p class="number">{e(words["resume"])}</p><p>{e(why)}</p>'
     symbol = with_symbol(resume["trust"], resume["trust"])
     reason = said(_sentence(resume["reason"]))
     return f'<p class="label">RESUME FROM</p><p class="number">{e(words["resume"])} {symbol}</p><p>{reason}</p>'
@@ -286,13 +291,16 @@ def _checkpoints(document: Document) -> Iterator[str]:
     if not document["checkpoints"]:
         yield "<p>Nothing saved yet. Resume is possible from step 0 only.</p>"
         return
-    yield table("saves", ("Step", "Attempt", "Trust", "Path", "Why"), map(_checkpoint_row, document["checkpoints"]))
+    rows = [_checkpoint_row(save, document["resume"]) for save in document["checkpoints"]]
+    yield table("saves", ("Step", "Attempt", "Trust", "Path", "Why"), rows)
     if document["checkpoints_omitted"]:
         yield f'<p class="hint">{e(document["checkpoints_omitted"])} more trusted checkpoints are not listed.</p>'
 
 
-def _checkpoint_row(save: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
-    mark = "<b>Last good.</b> " if save["last_good"] else ""
+def _checkpoint_row(save: Mapping[str, Any], resume: Mapping[str, Any] | None) -> tuple[str, tuple[str, ...]]:
+    named = resume is not None and all(save[key] == resume[key] for key in ("attempt", "step", "path"))
+    said_first = "Last good." if save["last_good"] else "Resume point of this incident." if named else ""
+    mark = f"<b>{said_first}</b> " if said_first else ""
     cells = (
         f"keep|{e(wording.step_text(save['step']))}",
         e(save["attempt"]),

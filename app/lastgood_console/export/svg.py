@@ -251,9 +251,13 @@ def _outcome(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None
 
 def _saved(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
     x, y = canvas.x(entry["at"]), canvas.y("saves")
+    last_good = any(
+        save["last_good"] and (save["attempt"], save["step"]) == (entry["attempt"], entry["step"])
+        for save in document["checkpoints"]
+    )
     resume = document["resume"] or {}
-    last_good = entry["attempt"] == resume.get("attempt") and entry["step"] == resume.get("step")
-    dense = entry["tone"] == "trusted" and not last_good and not canvas.free("saves", x - 5, x + 5)
+    named = last_good or (entry["attempt"], entry["step"]) == (resume.get("attempt"), resume.get("step"))
+    dense = entry["tone"] == "trusted" and not named and not canvas.free("saves", x - 5, x + 5)
     if dense:
         return
     canvas.take("saves", x - 5, x + 5)
