@@ -115,6 +115,8 @@ class JournalTail:
         self._progress: dict[tuple[int, str], Event] = {}
         self._unreadable: dict[tuple[str, int], Unreadable] = {}
         self._named: Counter[str] = Counter()  # file -> unreadable lines
+        self._runs: dict[str, Counter[str]] = {}  # file -> run id -> lines
+        self._last_line: dict[str, int] = {}
 
     @property
     def progress(self) -> Mapping[tuple[int, str], Event]:
@@ -125,6 +127,13 @@ class JournalTail:
     def unreadable(self) -> tuple[Unreadable, ...]:
         """Return every place that could not be read, in the order of files and lines."""
         return tuple(self._unreadable[key] for key in sorted(self._unreadable))
+
+    def foreign(self, run_id: str) -> tuple[Unreadable, ...]:
+        """Return the files that hold events of other runs, one place a file; none before an event of this run came."""
+        if not any(run_id in runs for runs in self._runs.values()):
+            return ()
+        others = ((name, {run: n for run, n in self._runs[name].items() if run != run_id}) for name in self._runs)
+        return tuple(Unreadable(name, 0, _foreign_reason(found)) for name, found in sorted(others) if found)
 
     def poll(self) -> tuple[list[Event], list[Unreadable]]:
         """Return the new events and the new unreadable places. Never raises for what it finds in the directory."""
@@ -195,6 +204,7 @@ class JournalTail:
                     self._name(name, number, f"belongs to attempt {event.attempt}, not {attempt}: a foreign line")
                 else:
                     events.append(event)
+                    self._count(name, number, event.run)
             if self._named[name] <= MAX_NAMED_LINES:
                 self._unreadable.pop((name, 0), None)
         except OSError as problem:
@@ -202,12 +212,26 @@ class JournalTail:
             self._name(name, 0, f"cannot be read: {reason}")
         return events
 
+    def _count(self, name: str, number: int, run: str) -> None:
+        """Count a line for its run; a file that was replaced is counted anew."""
+        if number <= self._last_line.get(name, 0) or name not in self._runs:
+            self._runs[name] = Counter()
+        self._last_line[name] = number
+        self._runs[name][run] += 1
+
     def _name(self, file: str, line: int, reason: str) -> None:
         if line:
             self._named[file] += 1
             if self._named[file] > MAX_NAMED_LINES:
                 line, reason = 0, f"more than {MAX_NAMED_LINES} lines cannot be read; the others are not listed"
         self._unreadable.setdefault((file, line), Unreadable(file, line, reason))
+
+
+def _foreign_reason(lines: Mapping[str, int]) -> str:
+    """Say whose events a file holds, and how many: ``3 events of run 'x', which is not this run``."""
+    named = [f"{n} event{'' if n == 1 else 's'} of run {run!r}" for run, n in sorted(lines.items())]
+    shown = ", ".join(named[:3]) + (f" and of {len(named) - 3} more runs" if len(named) > 3 else "")
+    return f"{shown}, which {'is' if len(named) == 1 else 'are'} not this run"
 
 
 def read_line(line: bytes | None) -> Event | str:

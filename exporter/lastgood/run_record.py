@@ -86,7 +86,8 @@ class RunRecord:
 
     def newest_progress(self) -> Event | None:
         """Return the newest progress of the newest attempt."""
-        return max(self._progress.values(), key=_progress_order, default=None)
+        own = [event for event in self._progress.values() if event.run == self._run_id]
+        return max(own, key=_progress_order, default=None)
 
     def fold(self, now: float, presence_seconds: float) -> RunState | None:
         """Return the run's state, folded again when there is news; None while nothing is known of it."""
@@ -127,7 +128,8 @@ class RunRecord:
         return replace(state, run=self._name, incidents=tuple(replace(i, run=self._name) for i in state.incidents))
 
     def _places_unreadable(self) -> tuple[Unreadable, ...]:
-        return (*(self._tail.unreadable if self._tail else ()), *self._unreadable.values())
+        journal = (*self._tail.unreadable, *self._tail.foreign(self._run_id)) if self._tail else ()
+        return (*journal, *self._unreadable.values())
 
     def _look_at_topologies(self) -> bool:
         """Read each attempt's topology once; one that is not there yet is tried again. Tell whether one was read."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lastgood.events import Event, source_of, utc
 from lastgood.fold import derive
 from lastgood.ingest import EventIntake
-from lastgood.journal import JournalWriter
+from lastgood.journal import JournalTail, JournalWriter
 from lastgood.ledger import Ledger, default_state_dir
 from lastgood.run_record import presence
 from lastgood.state import Device, Place, RunState
@@ -214,6 +214,54 @@ def test_a_run_that_cannot_be_folded_is_named_and_hides_no_other(tmp_path: Path)
     broken = ledger.run("broken")
     assert broken
     assert "KeyError('surprise')" in broken.unreadable[0].reason
+
+
+def test_events_of_another_run_are_named_and_counted_one_place_a_file(tmp_path: Path) -> None:
+    training = Training(tmp_path / "llama").start()
+    other = JournalWriter(tmp_path / "llama", "mistral", 1, "rank-1", rank=1, clock=training.clock)
+    for text in "abc":
+        other.write("note", {"text": text})
+    ledger = Ledger([tmp_path])
+    ledger.refresh()
+    state = ledger.run("llama")
+    assert state is not None
+    assert [(p.file, p.line, p.reason) for p in state.unreadable] == [
+        ("journal/000001/rank-1.jsonl", 0, "3 events of run 'mistral', which is not this run")
+    ]
+    assert ledger.unreadable_lines() == {"llama": 1}
+    assert not state.annotations
+    other.write("note", {"text": "d"})
+    ledger.refresh()
+    after = ledger.run("llama")
+    assert after is not None
+    assert [p.reason for p in after.unreadable] == ["4 events of run 'mistral', which is not this run"]
+
+
+def test_a_file_that_was_replaced_is_counted_anew(tmp_path: Path) -> None:
+    training = Training(tmp_path / "llama").start()
+    other = JournalWriter(tmp_path / "llama", "mistral", 1, "rank-1", rank=1, clock=training.clock)
+    other.write("note", {"text": "a"})
+    tail = JournalTail(tmp_path / "llama")
+    tail.poll()
+    assert [p.reason for p in tail.foreign("llama")] == ["1 event of run 'mistral', which is not this run"]
+    path = tmp_path / "llama/journal/000001/rank-1.jsonl"
+    copy = path.with_suffix(".copy")
+    copy.write_bytes(path.read_bytes())
+    copy.replace(path)
+    tail.poll()
+    assert [p.reason for p in tail.foreign("llama")] == ["1 event of run 'mistral', which is not this run"]
+    assert tail.foreign("nobody") == ()
+
+
+def test_progress_of_another_run_is_not_that_of_this_one(tmp_path: Path) -> None:
+    Training(tmp_path / "llama").start()
+    with (tmp_path / "llama/journal/000001/rank-1.progress.jsonl").open("w") as file:
+        data = {"step": 9, "step_seconds": 0.1}
+        event = Event("p-1", source_of("mistral", 1, 1), "progress", utc(1.8e9), "mistral", 1, data, 1, "node-a", 9)
+        file.write(event.to_line() + "\n")
+    ledger = Ledger([tmp_path])
+    ledger.refresh()
+    assert ledger.progress("llama") is None
 
 
 def test_unreadable_lines_and_a_missing_topology_are_told(tmp_path: Path) -> None:
