@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Container, MutableMapping, Sequence
+from collections.abc import Container, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -67,18 +67,35 @@ def find_runs(paths: Sequence[Path], *, run_ids: MutableMapping[Path, str] | Non
     """Return name -> run directory for each path that is one, or is a folder of them (one level deep), in that order.
 
     The name is the run id that the journal holds, or the directory's name as a slug while the journal is empty. Of two
-    directories with one run id the later goes by its directory's name, then ``<parent>.<name>``, then a hash. A path
-    that does not exist (yet) has no runs. ``run_ids`` remembers the run ids between calls.
+    directories with one run id (a run and its copy) the one that is called like the run keeps it, else the first; the
+    other goes by its directory's name, then ``<parent>.<name>``, then a hash. A path that does not exist (yet) has no
+    runs. ``run_ids`` remembers the run ids between calls.
     """
     known: MutableMapping[Path, str] = {} if run_ids is None else run_ids
-    runs: dict[str, Path] = {}
-    for path in (found for given in paths for found in _run_dirs(Path(given))):
-        if path in runs.values():
-            continue
+    found = list(dict.fromkeys(path for given in paths for path in _run_dirs(Path(given))))
+    for path in found:
         if path not in known and (run_id := run_id_of(path)):
             known[path] = run_id
-        runs[_free_name(path, known.get(path), runs)] = path
-    return runs
+    owners = _owners(found, known)
+    names = dict(owners)
+    for path in found:
+        if owners.get(known.get(path, "")) != path:
+            names[_free_name(path, known.get(path), names)] = path
+    order = {path: place for place, path in enumerate(found)}
+    return dict(sorted(names.items(), key=lambda named: order[named[1]]))
+
+
+def _owners(found: Sequence[Path], run_ids: Mapping[Path, str]) -> dict[str, Path]:
+    """Return run id -> the directory that is called like it, else the first that holds it."""
+    owners: dict[str, Path] = {}
+    for path in found:
+        run_id = run_ids.get(path)
+        if run_id is None:
+            continue
+        owner = owners.setdefault(run_id, path)
+        if run_id in (path.name, _slug(path.name)) and run_id not in (owner.name, _slug(owner.name)):
+            owners[run_id] = path
+    return owners
 
 
 def run_id_of(run_dir: Path) -> str | None:

@@ -83,6 +83,27 @@ def test_two_runs_with_one_name_are_told_apart(tmp_path: Path) -> None:
     assert names == {"llama": tmp_path / "a/llama", "b.llama": tmp_path / "b/llama", "try-3": tmp_path / "c/try-3"}
 
 
+@pytest.mark.parametrize(("original", "copy"), [("llama", "a-copy"), ("Llama", "a-copy"), ("llama", "zz-copy")])
+def test_the_directory_called_like_the_run_keeps_its_name_from_a_copy(tmp_path: Path, original: str, copy: str) -> None:
+    for place in (original, copy):
+        writer(tmp_path / place).write("note", {"text": place})
+    assert find_runs([tmp_path]) == {"llama": tmp_path / original, copy: tmp_path / copy}
+    assert list(find_runs([tmp_path]).values()) == sorted([tmp_path / original, tmp_path / copy])
+
+
+def test_of_two_copies_that_are_both_called_otherwise_the_first_keeps_the_name(tmp_path: Path) -> None:
+    for place in ("try-1", "try-2"):
+        writer(tmp_path / place).write("note", {"text": place})
+    assert find_runs([tmp_path]) == {"llama": tmp_path / "try-1", "try-2": tmp_path / "try-2"}
+
+
+def test_a_directory_called_like_another_run_does_not_take_its_name(tmp_path: Path) -> None:
+    claim_attempt(tmp_path / "a" / "llama")  # nothing in its journal yet: it goes by its directory's name
+    writer(tmp_path / "b" / "try-1").write("note", {"text": "x"})
+    names = find_runs([tmp_path / "a", tmp_path / "b"])
+    assert names == {"llama": tmp_path / "b/try-1", "a.llama": tmp_path / "a/llama"}
+
+
 # -- writing
 
 
