@@ -330,7 +330,8 @@ def _why_unsettled(d: Dispute, odd: Sequence[Dispute], nodes: Mapping[int, str])
     if not d.same_environment:
         return "The nodes do not share an environment, so healthy ones may disagree."
     if arbiter is None:
-        return f"No third node could settle between rank {d.owner} and rank {d.partner}."
+        one, other = sorted((d.owner, d.partner))  # each is the other's partner in turn: that is one sentence
+        return f"No third node could settle between rank {one} and rank {other}."
     if arbiter not in (d.owner_first, d.partner_first):
         return f"{_sentence(_name(d.arbiter or 0, nodes))} was asked to settle it and agreed with neither."
     return f"Rank {d.owner} was odd on one batch only."

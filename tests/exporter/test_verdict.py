@@ -32,6 +32,13 @@ def ruled(*disputes: Dispute) -> tuple[str | None, tuple[int, ...], tuple[int, .
     return ruling.status, ruling.accused, ruling.candidates, ruling.nature
 
 
+def test_a_pair_that_disagreed_both_ways_is_said_to_be_unsettled_once() -> None:
+    both = [dispute(1, 3, None, arbiter_first=None), dispute(3, 1, None, arbiter_first=None)]
+    ruling = arbitrate(both, NODES)
+    assert ruling.status == "undecided"
+    assert ruling.reasons_against == ("No third node could settle between rank 1 and rank 3.",)
+
+
 # --- replay, row by row ----------------------------------------------------------------------------------------------
 
 
