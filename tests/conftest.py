@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -14,6 +15,10 @@ from prometheus_client import CollectorRegistry
 # A shared or small machine stalls for longer than any example takes: time is measured by benchmarks, not here.
 settings.register_profile("lastgood", deadline=None)
 settings.load_profile("lastgood")
+
+# A shell that runs the tests in the background ignores Ctrl-C for all they start, and some of them press it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass
