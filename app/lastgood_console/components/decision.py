@@ -197,7 +197,7 @@ def things_to_do(state: RunState, incident: Incident, run_path: Path | None = No
         out.append(Advice(words, None if loads else command, _followed(state, incident) if loads else ""))
     if resume is not None and resume.exists and incident.recovered_by is None:
         where = (run_path or Path()) / resume.path
-        out.append(Advice("Check the bytes of the checkpoint", f"lastgood checkpoint verify {shlex.quote(str(where))}"))
+        out.append(Advice("Verify the save", f"lastgood checkpoint verify {shlex.quote(str(where))}"))
     return tuple(out)
 
 
