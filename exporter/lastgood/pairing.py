@@ -10,7 +10,7 @@ different thread counts or hardware disagree bitwise, so comparing them would ac
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 
 def partners(nodes: Sequence[str], environments: Sequence[str], round_number: int = 0) -> dict[int, int]:
@@ -33,11 +33,6 @@ def arbiter(
         if node not in taken and rank not in busy and environments[rank] == environments[owner]:
             return rank
     return None
-
-
-def coverage(pairs: Mapping[int, int], world_size: int) -> list[int]:
-    """Return the ranks whose batch nobody replays in this round."""
-    return [rank for rank in range(world_size) if rank not in pairs]
 
 
 def _pair(order: Sequence[int], nodes: Sequence[str], round_number: int) -> dict[int, int]:

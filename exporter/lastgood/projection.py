@@ -53,12 +53,13 @@ def project(x: Tensor, *, key: int, scale: float | None = None) -> tuple[Tensor,
     ``scale``: also multiply the (contiguous) tensor by it, in place and after it was read, while it is in the cache;
     every element is scaled exactly once, also when reading fails. Raises TypeError for other types.
     """
-    flat = _flat(x)
-    signs = _tile_signs(flat.numel(), key, flat.device)
+    flat = x.detach().reshape(-1)
     projection = torch.zeros((), dtype=torch.float64, device=flat.device)
     squares = torch.zeros_like(projection)
     start = 0
     try:
+        _require_floating(flat)
+        signs = _tile_signs(flat.numel(), key, flat.device)
         with _full_precision(flat.device.type):
             for start, piece in _pieces(flat):
                 block = _wide(piece)
@@ -77,22 +78,19 @@ def project(x: Tensor, *, key: int, scale: float | None = None) -> tuple[Tensor,
 
 def project_only(x: Tensor, *, key: int) -> Tensor:
     """Return the projection alone, for a second look at a bucket whose norm is known: 40 % of the time."""
-    return _project(_flat(x), key)
-
-
-def _flat(x: Tensor) -> Tensor:
-    if not x.is_floating_point():
-        raise TypeError(f"cannot project {x.dtype}: only floating-point gradients are reduced; leave this tensor out")
-    return x.detach().reshape(-1)
-
-
-def _project(flat: Tensor, key: int) -> Tensor:
+    _require_floating(x)
+    flat = x.detach().reshape(-1)
     signs = _tile_signs(flat.numel(), key, flat.device)
     projection = torch.zeros((), dtype=torch.float64, device=flat.device)
     with _full_precision(flat.device.type):
         for start, piece in _pieces(flat):
             projection += _signed_sum(_wide(piece), signs[start // TILE :])
     return projection
+
+
+def _require_floating(x: Tensor) -> None:
+    if not x.is_floating_point():
+        raise TypeError(f"cannot project {x.dtype}: only floating-point gradients are reduced; leave this tensor out")
 
 
 def _signed_sum(block: Tensor, signs: Tensor) -> Tensor:

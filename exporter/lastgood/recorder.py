@@ -165,11 +165,6 @@ class Recorder:
         self.current.append(micro)
         return out
 
-    def forget(self) -> None:
-        """Drop what is remembered (after a resume)."""
-        self.current = []
-        self._remove_hooks()
-
     def buffers(self) -> dict[str, Tensor]:
         """Copy the module's buffers."""
         return {name: buffer.detach().clone() for name, buffer in self.module.named_buffers()}

@@ -117,9 +117,9 @@ class ReduceWatch:
     def see_before(self, index: int, buffer: Tensor) -> None:
         """Read a local bucket and scale it for the average, in one go.
 
-        A sparse one cannot be projected: conservation does not run in such a step.
+        A sparse or complex one cannot be projected: conservation does not run in such a step.
         """
-        if buffer.layout != torch.strided:
+        if not _readable(buffer):
             buffer.mul_(self.scale)
             self._leave_out(index)
             return
@@ -142,7 +142,7 @@ class ReduceWatch:
 
     def see_after(self, index: int, buffer: Tensor) -> None:
         """Read a reduced bucket."""
-        if buffer.layout != torch.strided:
+        if not _readable(buffer):
             return
         try:
             view = self.state.buckets[index]
@@ -155,6 +155,9 @@ class ReduceWatch:
 
     def _see_parameter(self, parameter: Tensor) -> None:
         if not self.ddp.require_backward_grad_sync:
+            return
+        if self.ddp._join_config.enable:
+            self.on_unchecked()
             return
         self.queue()
         grad = parameter.grad
@@ -218,6 +221,10 @@ class ReduceWatch:
             return torch.tensor(float(any(v.nonfinite for v in views)), dtype=torch.float64)
         seen = [torch.isfinite(v.before) for v in state.parameters]
         return (~torch.cat([whole, torch.stack(seen)] if seen else [whole])).any().double()
+
+
+def _readable(buffer: Tensor) -> bool:
+    return buffer.layout == torch.strided and buffer.is_floating_point()
 
 
 def reduces_plainly(module: nn.Module) -> bool:

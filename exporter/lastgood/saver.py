@@ -182,7 +182,6 @@ class Saver:
         monitor = self.monitor
         own = {"attempt": data["attempt"], "step": data["step"], "path": data["path"]}
         parent = self.parent if self.parent is not None or not self.parent_known or data["step"] else own
-        self.parent, self.parent_known = own, True
         if monitor.world.rank != 0:
             return
         if not path.exists():
@@ -201,6 +200,7 @@ class Saver:
             data["fingerprint"] = record["fingerprint"]
         data |= {"parent": parent, "bytes": files.size_of(path), "blocked_seconds": blocked.seconds()}
         self._write("checkpoint.saved", data)
+        self.parent, self.parent_known = own, True  # on rank 0, which alone names parents
 
     def _digests(self) -> TensorDigests:
         monitor = self.monitor

@@ -190,8 +190,11 @@ def test_a_save_that_wrote_nothing_is_said(model: nn.Module, tmp_path: Path) -> 
     monitor = watch(model, torch.optim.SGD(model.parameters(), 0.1), tmp_path)
     with pytest.warns(RuntimeWarning, match="was not written"), monitor.checkpoint(tmp_path / "nothing"):
         pass
+    with monitor.checkpoint(tmp_path / "save"):
+        torch.save(model.state_dict(), tmp_path / "save")
     monitor.close()
-    assert "checkpoint.saved" not in types(tmp_path)
+    saved = [e for e in events(tmp_path) if e.type == "checkpoint.saved"]
+    assert [e.data["parent"]["path"] for e in saved] == [str(tmp_path / "save")], "what was not written is no parent"
 
 
 def test_resume_after_the_first_step_is_refused(model: nn.Module, tmp_path: Path) -> None:

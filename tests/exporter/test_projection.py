@@ -200,3 +200,10 @@ def test_what_cannot_be_read_is_scaled_all_the_same(monkeypatch: pytest.MonkeyPa
     with pytest.raises(MemoryError):
         project(x, key=5, scale=1 / 3)
     assert torch.equal(x, wanted)
+
+
+def test_a_type_that_cannot_be_projected_is_scaled_all_the_same() -> None:
+    x = torch.ones(100, dtype=torch.complex64)
+    with pytest.raises(TypeError, match="cannot project"):
+        project(x, key=5, scale=0.5)
+    assert torch.equal(x, torch.full((100,), 0.5, dtype=torch.complex64))

@@ -227,6 +227,14 @@ def test_uneven_inputs_train_to_the_end(seen: list[dict[str, Any]]) -> None:
     assert [rank["uneven_inputs"] for rank in seen] == [3, 4, 5]
 
 
+def test_uneven_inputs_train_to_the_end_under_a_users_own_hook(seen: list[dict[str, Any]]) -> None:
+    assert [rank["uneven_inputs_under_a_users_own_hook"] for rank in seen] == [3, 4, 5]
+
+
+def test_complex_parameters_are_trained_as_without(seen: list[dict[str, Any]]) -> None:
+    assert seen[0]["complex_parameters"] == {"equal": True, "findings": 0}
+
+
 def test_a_nan_that_lbfgs_took_in_is_not_contained(seen: list[dict[str, Any]]) -> None:
     assert seen[0]["lbfgs_takes_the_nan_in"] == {"stopped": True, "contained": [False]}
 

@@ -229,6 +229,50 @@ def other_arithmetic_on_one_rank(root: Path) -> Any:
 
 
 @case
+def complex_parameters(root: Path) -> Any:
+    class Wave(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(16, 4)
+            self.phase = nn.Parameter(torch.ones(4, dtype=torch.complex64))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (self.first(x) * self.phase).abs()
+
+    out = []
+    for watched in (False, True):
+        torch.manual_seed(0)
+        ddp = DistributedDataParallel(Wave())
+        optimizer = torch.optim.SGD(ddp.parameters(), 0.1)
+        monitor = watch(ddp, optimizer, root) if watched else None
+        train(ddp, optimizer, monitor, 5)
+        out.append(weights(ddp))
+        if monitor:
+            monitor.close()
+    return {"equal": out[0] == out[1], "findings": len(events(root, "finding"))}
+
+
+def averaged(state: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    work = dist.all_reduce(bucket.buffer().mul_(1 / dist.get_world_size()), async_op=True)
+    return work.get_future().then(lambda future: future.value()[0])
+
+
+averaged.__annotations__ = {"state": None, "bucket": dist.GradBucket, "return": torch.futures.Future[Tensor]}
+
+
+@case
+def uneven_inputs_under_a_users_own_hook(root: Path) -> Any:
+    ddp, optimizer = build(hook=averaged)
+    monitor = watch(ddp, optimizer, root)
+    with ddp.join():
+        for step in range(1, 4 + dist.get_rank()):
+            monitor.loss(batch_of(step)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return monitor.step
+
+
+@case
 def a_loss_fn_that_communicates(root: Path) -> Any:
     def counted(model: nn.Module, batch: Tensor) -> Tensor:
         count = torch.tensor([float(len(batch))])
