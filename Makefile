@@ -1,7 +1,8 @@
 # Two commands matter: `make demo` and `make test`. Each sets up what it needs and does that only once.
 PY := .venv/bin/python
 READY := .venv/.ready
-GENERATED := docs/metrics.md docs/settings.md
+PAGES := docs/metrics.md docs/settings.md
+GENERATED := $(PAGES) alerts/lastgood_alerts/generated dashboards/lastgood_dashboards/generated
 
 # What takes more than seconds; the rest is the fast part.
 SLOW := slow or torchrun or browser or prometheus
@@ -12,7 +13,7 @@ help:
 	@echo "make demo       a real training run with a rank that lies, the verdict, the recovery, the console"
 	@echo "make test       every test (test-fast: the part that takes about a minute)"
 	@echo "make lint       ruff and mypy          make format     ruff's formatter"
-	@echo "make generate   the generated pages    make bench      every benchmark"
+	@echo "make generate   the generated files    make bench      every benchmark"
 	@echo "Options of the demo: make demo ARGS='--fault weight --no-console'"
 
 demo: $(READY)
@@ -39,10 +40,13 @@ bench: $(READY)
 	@for file in benchmarks/*.py; do echo "== $$file"; $(PY) "$$file" || exit 1; done
 
 generate: $(READY)
-	$(PY) scripts/generate.py $(GENERATED)
+	$(PY) scripts/generate.py $(PAGES)
+	$(PY) -m lastgood_alerts alerts/lastgood_alerts/generated
+	$(PY) -m lastgood_dashboards dashboards/lastgood_dashboards/generated
 
 generated: generate
-	@git diff --exit-code -- $(GENERATED) || { echo "Generated files changed: commit them."; exit 1; }
+	@test -z "$$(git status --porcelain -- $(GENERATED))" || \
+		{ git diff -- $(GENERATED); git status --short -- $(GENERATED); echo "Generated files changed: commit them."; exit 1; }
 
 programs: $(READY)
 	@scripts/setup.sh programs

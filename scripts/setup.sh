@@ -2,7 +2,7 @@
 # Set this checkout up on Debian or Ubuntu.
 #
 #   scripts/setup.sh python     the virtual environment .venv, with exact versions from constraints.txt
-#   scripts/setup.sh programs   Prometheus, Alertmanager and Chromium for the tests
+#   scripts/setup.sh programs   Prometheus, Alertmanager, VictoriaMetrics and Chromium for the tests
 #
 # Both do nothing when all is there. $PYTHON names another interpreter.
 set -euo pipefail
@@ -64,7 +64,9 @@ setup_python() {
     say "installing torch (the largest part; needs minutes on a slow line)"
     "$VENV/bin/python" -m pip install -q --disable-pip-version-check -c constraints.txt torch
     say "installing lastgood and what its tests need"
-    "$VENV/bin/python" -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+    # grafana-client needs urllib3-future, which must not replace the urllib3 that others need.
+    URLLIB3_NO_OVERRIDE=1 "$VENV/bin/python" -m pip install -q --disable-pip-version-check -c constraints.txt \
+        --no-binary urllib3-future -e '.[dev]'
     say "$VENV is ready"
 }
 
@@ -76,6 +78,7 @@ setup_programs() {
     local missing=()
     has prometheus || missing+=(prometheus)
     has prometheus-alertmanager || has alertmanager || missing+=(prometheus-alertmanager)
+    has victoria-metrics || missing+=(victoria-metrics)
     has_chromium || is_ubuntu || missing+=(chromium)
     [ ${#missing[@]} = 0 ] || apt_install "${missing[@]}"
     has_chromium || setup_playwright_browser

@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXPORTER, CONSOLE = ROOT / "exporter" / "lastgood", ROOT / "app" / "lastgood_console"
+ALERTS, DASHBOARDS = ROOT / "alerts" / "lastgood_alerts", ROOT / "dashboards" / "lastgood_dashboards"
 
 PURE_CORE = (
     "lastgood", "lastgood.catalogue", "lastgood.config", "lastgood.endpoint", "lastgood.errors", "lastgood.events",
@@ -28,6 +29,9 @@ class Blocked:
             raise ImportError(f"{{name}} is blocked")
 sys.meta_path.insert(0, Blocked())
 """
+
+OF_EXTRAS = {"amdsmi", "cramjam", "pynvml"}
+"""Imported when they are used, never at the top of a module."""
 
 THIRD_PARTY = {"torch", "numpy", "pandas", "altair", "streamlit", "rich", "starlette", "uvicorn", "httpx"}
 
@@ -69,9 +73,14 @@ def test_the_training_side_never_imports_the_console() -> None:
 
 
 def test_the_training_side_imports_nothing_beside_prometheus_client_and_torch() -> None:
-    allowed = set(sys.stdlib_module_names) | {"lastgood", "prometheus_client", "torch"}
+    allowed = set(sys.stdlib_module_names) | {"lastgood", "prometheus_client", "torch"} | OF_EXTRAS
     wrong = {(path.name, name) for path in files(EXPORTER) for name, _ in imports(path) if name not in allowed}
     assert wrong == set()
+
+
+def test_the_training_side_imports_what_extras_bring_only_when_it_is_used() -> None:
+    wrong = [path.name for path in files(EXPORTER) for name, at_once in imports(path) if name in OF_EXTRAS and at_once]
+    assert wrong == []
 
 
 def test_the_console_never_imports_torch() -> None:
@@ -79,8 +88,25 @@ def test_the_console_never_imports_torch() -> None:
     assert wrong == []
 
 
+@pytest.mark.parametrize("folder", [ALERTS, DASHBOARDS])
+def test_alerts_and_dashboards_import_nothing_of_ours_but_the_catalogue_side(folder: Path) -> None:
+    ours = {"lastgood", folder.name}
+    wrong = {
+        (path.name, name)
+        for path in files(folder)
+        for name, _ in imports(path)
+        if name == "torch" or (name.startswith("lastgood") and name not in ours)
+    }
+    assert wrong == set()
+
+
 def test_no_file_edits_the_import_path() -> None:
-    wrong = [path.name for folder in (EXPORTER, CONSOLE) for path in files(folder) if "sys.path" in path.read_text()]
+    wrong = [
+        path.name
+        for folder in (EXPORTER, CONSOLE, ALERTS, DASHBOARDS)
+        for path in files(folder)
+        if "sys.path" in path.read_text()
+    ]
     assert wrong == []
 
 

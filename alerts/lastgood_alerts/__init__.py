@@ -1,0 +1,1 @@
+"""Turn one table of alert rules into files for Prometheus, Kubernetes and Grafana."""

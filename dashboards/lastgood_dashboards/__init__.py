@@ -1,0 +1,1 @@
+"""Build the Grafana dashboards as code; the JSON they make is committed."""
