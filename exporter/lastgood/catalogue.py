@@ -21,6 +21,7 @@ from typing import Final, Literal, get_args
 from prometheus_client import Metric as Family
 
 from lastgood.events import CHECKS, Scope, Status
+from lastgood.run_time import RESTART_REASONS, TIME_STATES
 from lastgood.state import IncidentState, Trust
 
 PREFIX: Final = "lastgood_"
@@ -128,7 +129,9 @@ RUN_METRICS: Final = (
     _run("run_attempt", "gauge", "", "Number of the newest attempt"),
     _run("run_world_size", "gauge", "", "Ranks in the newest attempt"),
     _run("run_step", "gauge", "steps", "Last step known from the journal"),
-    _run("run_last_event_timestamp_seconds", "gauge", "seconds", "Unix time of the newest event"),
+    _run("run_start_timestamp_seconds", "gauge", "seconds", "Unix time when the first attempt started"),
+    _run("run_last_event_timestamp_seconds", "gauge", "seconds", "Unix time of the newest event",
+         "Lines of progress count: a run that trains writes one every 30 s."),
     _run("check_due_step", "gauge", "steps", "Step by which a check should have passed again",
          "Three cadences after the last pass or the start of the attempt. A check of every step is known to the ledger "
          "by the progress lines: its cadence is theirs. Absent when the check is off or cannot run.",
@@ -165,13 +168,18 @@ RUN_METRICS: Final = (
     _run("checkpoint_saves_total", "counter", "", "Checkpoints saved"),
     _run("checkpoint_failures_total", "counter", "", "Saves that failed",
          "A save that a check refused is a finding, not a failure."),
+    _run("checkpoint_failed_saves", "gauge", "", "Saves that failed since the last one that succeeded",
+         "A save that a check refused is a finding, not a failure."),
     _run("checkpoint_save_seconds", "summary", "seconds", "Time to save a checkpoint"),
     _run("checkpoint_blocked_seconds_total", "counter", "seconds", "Time that training waited for saves"),
-    _run("run_seconds", "gauge", "seconds", "Time of the run by what it was spent on", _LATER, False, state=None),
-    _run("goodput_ratio", "gauge", "ratio", "Share of the time that went into steps that were kept", _LATER, False,
-         window=("1h", "run")),
-    _run("restarts_total", "counter", "", "Restarts of the run", _LATER, False, reason=None),
-    _run("lost_steps_total", "counter", "steps", "Steps that had to be trained again", _LATER, False),
+    _run("run_seconds", "gauge", "seconds", "Time of the run by what it was spent on",
+         "A gauge: steps turn from productive to lost when the run resumes before them.", state=TIME_STATES),
+    _run("goodput_ratio", "gauge", "ratio", "Share of the time that went into steps that were kept",
+         "Over the last hour or the whole run. Absent without an attempt.", window=("1h", "run")),
+    _run("restarts_total", "counter", "", "Restarts of the run by how the attempt before ended",
+         "lost = it died without a word.", reason=RESTART_REASONS),
+    _run("restarts_recent", "gauge", "", "Restarts of the run within the window", window=("1h", "24h")),
+    _run("lost_steps_total", "counter", "steps", "Steps that had to be trained again"),
     _metric("run", (), "node_accusations", "gauge", "", "Incidents that named a device, over all runs",
             "Has no run label.", node=None, gpu_uuid=None, window=("7d", "90d")),
     _run("journal_unreadable_lines_total", "counter", "", "Places in the run directory that could not be read"),

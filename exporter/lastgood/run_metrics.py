@@ -21,6 +21,17 @@ from prometheus_client import Metric as Family
 
 from lastgood.catalogue import PREFIX, UNKNOWN, exported, label_value
 from lastgood.events import CHECKS, ProgressData, timestamp_of
+from lastgood.run_time import (
+    RESTART_REASONS,
+    Span,
+    goodput,
+    last_heard,
+    lost_steps,
+    restart_reasons,
+    seconds,
+    silence,
+    spans,
+)
 from lastgood.state import Attempt, Checkpoint, CheckStatus, Device, Incident, IncidentState, RunState, Trust
 
 MAX_SUSPECTS: Final = 8
@@ -61,6 +72,7 @@ class RunMetrics:
     def __init__(self, ledger: LedgerView, clock: Callable[[], float] = time.time) -> None:
         self._ledger = ledger
         self._clock = clock
+        self._spent: dict[str, tuple[RunState, tuple[Span, ...]]] = {}  # a scrape of an unchanged run is cheap
 
     def collect(self) -> Iterator[Family]:
         """Yield the families that have a value, in the order of the catalogue."""
@@ -82,12 +94,21 @@ class RunMetrics:
             progress = self._ledger.progress(run) or {}
             for name, labels, value in run_rows(state, progress):
                 yield name, (run, *labels), value
+            for name, labels, value in time_rows(state, self._spans(run, state), self._clock()):
+                yield name, (run, *labels), value
             yield "journal_unreadable_lines_total", (run,), float(len(state.unreadable))
             yield "journal_lag_seconds", (run,), self._ledger.lag_seconds(run)
             yield "ledger_last_read_timestamp_seconds", (run,), self._ledger.last_read_at
         for days in ACCUSATION_DAYS:
             for device, count in self._ledger.node_accusations(days, self._clock()).items():
                 yield "node_accusations", (device.node, device.gpu_uuid, f"{days}d"), float(count)
+
+    def _spans(self, run: str, state: RunState) -> tuple[Span, ...]:
+        """Return the run's time up to its last sign of life, laid out again only when the state is a new one."""
+        known = self._spent.get(run)
+        if known is None or known[0] is not state:
+            known = self._spent[run] = (state, spans(state))
+        return known[1]
 
 
 def run_rows(state: RunState, progress: ProgressData) -> Iterator[Row]:
@@ -101,10 +122,32 @@ def run_rows(state: RunState, progress: ProgressData) -> Iterator[Row]:
     yield from _save_rows(state)
 
 
+def time_rows(state: RunState, found: tuple[Span, ...], now: float) -> Iterator[Row]:
+    """Yield the rows about restarts and about what the time was spent on. ``now``: unix seconds. Pure."""
+    if not state.attempts:
+        return
+    silent = silence(state, now)
+    whole = seconds(state, (*found, *silent))
+    for kind, spent in whole.items():
+        yield "run_seconds", (kind,), spent
+    yield "goodput_ratio", ("run",), goodput(whole)
+    yield "goodput_ratio", ("1h",), goodput(seconds(state, (*found, *silent), since=now - 3600))
+    starts = [timestamp_of(attempt.started_at) for attempt in state.attempts[1:]]
+    for window, length in (("1h", 3600), ("24h", 86400)):
+        yield "restarts_recent", (window,), float(sum(at > now - length for at in starts))
+    reasons = Counter(restart_reasons(state.attempts))
+    for reason in RESTART_REASONS:
+        yield "restarts_total", (reason,), float(reasons[reason])
+    yield "lost_steps_total", (), float(lost_steps(state.attempts))
+
+
 def _attempt_rows(state: RunState, progress: ProgressData) -> Iterator[Row]:
     yield "run_active", (), float(state.active)
-    yield "run_last_event_timestamp_seconds", (), _unix_seconds(state.last_event_at)
-    if state.attempt is not None:
+    if state.attempt is None:
+        yield "run_last_event_timestamp_seconds", (), _unix_seconds(state.last_event_at)
+    else:
+        yield "run_start_timestamp_seconds", (), _unix_seconds(state.attempts[0].started_at)
+        yield "run_last_event_timestamp_seconds", (), last_heard(state)
         yield "run_attempt", (), float(state.attempt.number)
         yield "run_world_size", (), float(state.attempt.world_size)
         yield "run_step", (), float(max(state.attempt.last_step, progress.get("step", -1)))
@@ -202,6 +245,8 @@ def _save_rows(state: RunState) -> Iterator[Row]:
     failures = [save for save in state.failed_saves if save.reason != "integrity"]
     yield "checkpoint_saves_total", (), float(len(state.checkpoints))
     yield "checkpoint_failures_total", (), float(len(failures))
+    last_saved = max((checkpoint.saved_at for checkpoint in state.checkpoints), default="")
+    yield "checkpoint_failed_saves", (), float(sum(save.at > last_saved for save in failures))
     yield "checkpoint_save_seconds", (), (float(len(durations)), math.fsum(durations))
     yield "checkpoint_blocked_seconds_total", (), math.fsum(blocked)
 

@@ -31,6 +31,11 @@ class StepClock:
         share = (point.step - low) / (high - low) if high > low else 0.0
         return stamp_between(start, end, share)
 
+    def first_step(self, attempt: int) -> tuple[int, str] | None:
+        """Return the earliest step of an attempt whose time is journaled, and that time; its start is no step."""
+        anchors = self._anchors.get(attempt, [])
+        return anchors[1] if len(anchors) > 1 else None
+
 
 def _anchors(state: RunState) -> Iterator[tuple[int, int, str]]:
     for attempt in state.attempts:

@@ -240,6 +240,35 @@ def test_saves_are_counted_and_a_refused_one_is_no_failure(read: Any) -> None:
     assert value("checkpoint_blocked_seconds_total") == 1.0
 
 
+def test_failed_saves_are_counted_from_the_last_one_that_succeeded(read: Any) -> None:
+    failed = [FailedSave(2, step, f"p{step}", at(step), "disk full", {}) for step in (10, 30, 40)]
+    refused = FailedSave(2, 45, "p45", at(45), "integrity", {})
+    state = replace(RUNNING, checkpoints=(checkpoint(25, "trusted", saved=25.0),), failed_saves=(*failed, refused))
+    assert read(state)("checkpoint_failed_saves") == 2
+
+
+def test_a_restart_counts_within_its_window_by_how_the_attempt_before_ended(read: Any) -> None:
+    first = replace(ATTEMPT, number=1, from_step=0, started_at=at(-100), ended_at=at(-50), end_reason="integrity",
+                    last_step=80, last_step_at=at(-50), last_event_at=at(-50))  # fmt: skip
+    value = read(replace(RUNNING, attempts=(first, ATTEMPT)))
+    assert value("restarts_recent", window="1h") == 1
+    assert [value("restarts_total", reason=reason) for reason in ("integrity", "lost")] == [1, 0]
+    assert value("lost_steps_total") == 30
+    assert value("run_start_timestamp_seconds") == T0 - 100
+    assert value("run_seconds", state="stopped") == 50
+    assert value("goodput_ratio", window="run") == pytest.approx(60 / 160)
+
+
+def test_a_restart_of_long_ago_is_not_recent(registry: CollectorRegistry) -> None:
+    view = View({"r": replace(RUNNING, attempts=(replace(ATTEMPT, number=1), ATTEMPT))})
+    registry.register(RunMetrics(view, clock=lambda: T0 + 2 * 3600))  # type: ignore[arg-type]
+    recent = [
+        registry.get_sample_value("lastgood_restarts_recent", {"run": "r", "window": window})
+        for window in ("1h", "24h")
+    ]
+    assert recent == [0, 1]
+
+
 def test_a_device_carries_its_history_without_a_run(registry: CollectorRegistry, read: Any) -> None:
     device = Device("node-b", "GPU-8c1e")
     read(RUNNING, accused={7: {device: 1}, 90: {device: 3}})
