@@ -16,7 +16,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-from lastgood.ingest import EventIntake, is_loopback
+from lastgood.admission import is_loopback
+from lastgood.ingest import EventIntake
 from lastgood.ledger import Ledger, default_state_dir
 from lastgood.serve import add_arguments, run_paths, warn
 from lastgood_console.export.tokens import ThemeName, theme

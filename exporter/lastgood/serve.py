@@ -24,7 +24,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from lastgood._version import __version__
-from lastgood.ingest import MAX_BODY_BYTES, EventIntake, is_loopback
+from lastgood.admission import is_loopback
+from lastgood.ingest import MAX_BODY_BYTES, EventIntake
 from lastgood.ledger import Ledger, default_state_dir
 from lastgood.run_metrics import RunMetrics
 

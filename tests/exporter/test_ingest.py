@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from lastgood.admission import is_loopback
 from lastgood.events import Event, event_from_line, utc
-from lastgood.ingest import MAX_BODY_BYTES, EventIntake, is_loopback
+from lastgood.ingest import MAX_BODY_BYTES, EventIntake
 
 JSON = {"Content-Type": "application/json"}
 

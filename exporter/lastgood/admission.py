@@ -1,0 +1,84 @@
+"""Decide who may post to a server of ours, and read what is posted. Framework-free: body, headers, client address.
+
+Who may post: whoever shows the token, and without one only this machine itself. A web page must not be able to post
+through a visitor's browser, so without a token the request has to name a loopback host, must not have come through
+a proxy, and needs a JSON content type (which a page cannot send to another origin unasked). Not covered: quotas.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+_PROXY_HEADERS: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+
+
+class Refusal(Exception):
+    """Why a request is not taken: HTTP status and a sentence."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+def lower_names(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers with their names in lower case, as the functions below expect them."""
+    return {name.lower(): value for name, value in headers.items()}
+
+
+def authorise(headers: Mapping[str, str], client_host: str, token: str | None) -> None:
+    """Let the token pass, and without one this machine. Raises :class:`Refusal` 401. ``headers``: lower-case names."""
+    given = headers.get("authorization")
+    if given is not None:
+        scheme, _, shown = given.partition(" ")
+        if not (token and scheme.lower() == "bearer" and same(shown.strip(), token)):
+            raise Refusal(401, "this is not the token: send 'Authorization: Bearer $LASTGOOD_TOKEN' of this server")
+    elif not _is_local(headers, client_host):
+        raise Refusal(401, "only this machine may post without a token: set LASTGOOD_TOKEN here and there")
+
+
+def expect_type(headers: Mapping[str, str], types: Collection[str]) -> None:
+    """Raise :class:`Refusal` 415 when the content type is none of ``types``. ``headers``: lower-case names."""
+    if headers.get("content-type", "").partition(";")[0].strip().lower() not in types:
+        raise Refusal(415, f"Content-Type must be one of {', '.join(types)}")
+
+
+def read_json(body: bytes, most_bytes: int) -> Any:
+    """Return what a body holds. Raises :class:`Refusal` 413 when it is too large, 400 when it is not JSON."""
+    if len(body) > most_bytes:
+        raise Refusal(413, f"{len(body)} bytes are more than the {most_bytes} one request may have: post fewer")
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as problem:
+        raise Refusal(400, f"the body is not JSON: {str(problem)[:200]}") from None
+
+
+def same(given: str, token: str) -> bool:
+    """Compare secrets in a time that does not tell how much of them agrees."""
+    return hmac.compare_digest(given.encode(errors="replace"), token.encode(errors="replace"))
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether an address or host name is this machine's own."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+def _is_local(headers: Mapping[str, str], client_host: str) -> bool:
+    if not is_loopback(client_host) or any(name in headers for name in _PROXY_HEADERS):
+        return False
+    try:
+        named = urlsplit(f"//{headers.get('host', 'localhost')}").hostname or ""
+    except ValueError:
+        return False
+    return is_loopback(named)
