@@ -130,6 +130,7 @@ RUN_METRICS: Final = (
     _run("run_world_size", "gauge", "", "Ranks in the newest attempt"),
     _run("run_step", "gauge", "steps", "Last step known from the journal"),
     _run("run_start_timestamp_seconds", "gauge", "seconds", "Unix time when the first attempt started"),
+    _run("run_attempt_start_timestamp_seconds", "gauge", "seconds", "Unix time when the newest attempt started"),
     _run("run_last_event_timestamp_seconds", "gauge", "seconds", "Unix time of the newest event",
          "Lines of progress count: a run that trains writes one every 30 s."),
     _run("check_due_step", "gauge", "steps", "Step by which a check should have passed again",

@@ -147,6 +147,7 @@ def _attempt_rows(state: RunState, progress: ProgressData) -> Iterator[Row]:
         yield "run_last_event_timestamp_seconds", (), _unix_seconds(state.last_event_at)
     else:
         yield "run_start_timestamp_seconds", (), _unix_seconds(state.attempts[0].started_at)
+        yield "run_attempt_start_timestamp_seconds", (), _unix_seconds(state.attempt.started_at)
         yield "run_last_event_timestamp_seconds", (), last_heard(state)
         yield "run_attempt", (), float(state.attempt.number)
         yield "run_world_size", (), float(state.attempt.world_size)

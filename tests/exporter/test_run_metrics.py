@@ -255,6 +255,7 @@ def test_a_restart_counts_within_its_window_by_how_the_attempt_before_ended(read
     assert [value("restarts_total", reason=reason) for reason in ("integrity", "lost")] == [1, 0]
     assert value("lost_steps_total") == 30
     assert value("run_start_timestamp_seconds") == T0 - 100
+    assert value("run_attempt_start_timestamp_seconds") == T0
     assert value("run_seconds", state="stopped") == 50
     assert value("goodput_ratio", window="run") == pytest.approx(60 / 160)
 
