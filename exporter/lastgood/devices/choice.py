@@ -1,0 +1,66 @@
+"""Choose what reads this rank's device: NVML, AMD's library, the fake, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Literal
+
+from lastgood.devices.fake_nvml import MODES, FakeNvml, fake_pci_bus_id
+from lastgood.devices.nvml import NvmlSensors
+from lastgood.devices.reading import Sensors
+from lastgood.devices.rocm import AmdSensors
+
+Backend = Literal["cuda", "rocm", "none"]
+
+FAKE: Final = "fake"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Devices:
+    """What a rank knows about its device. ``open_sensors`` None: nothing reads it. An empty text is not known."""
+
+    gpu_uuid: str = ""
+    pci_bus_id: str = ""
+    open_sensors: Callable[[], Sensors] | None = None
+
+    @property
+    def fake(self) -> bool:
+        """Tell whether it is made up."""
+        return self.gpu_uuid.startswith("FAKE-")
+
+
+def choose(
+    setting: str, *, backend: Backend, gpu_uuid: str, pci_bus_id: str, node: str, slot: int, seed: int = 0
+) -> Devices:
+    """Return the device of a rank. ``setting``: ``auto``, ``off``, ``fake`` or ``fake:<mode>``.
+
+    A rank on a real GPU never gets the fake. ``seed`` goes into the fake's numbers, not into its name.
+    """
+    if is_fake(setting) and backend == "none":
+        library = FakeNvml(node, slot, seed=seed, mode=fake_mode(setting))
+        place = fake_pci_bus_id(slot)
+        return Devices(gpu_uuid=library.uuid, pci_bus_id=place,
+                       open_sensors=partial(NvmlSensors, library.uuid, library=library))  # fmt: skip
+    open_sensors: Callable[[], Sensors] | None = None
+    if setting == "auto" and backend == "cuda":
+        open_sensors = partial(NvmlSensors, gpu_uuid, pci_bus_id)
+    elif setting == "auto" and backend == "rocm":
+        open_sensors = partial(AmdSensors, pci_bus_id)
+    return Devices(gpu_uuid=gpu_uuid, pci_bus_id=pci_bus_id, open_sensors=open_sensors)
+
+
+def is_fake(setting: str) -> bool:
+    """Tell whether a setting asks for the fake."""
+    return setting.partition(":")[0] == FAKE
+
+
+def fake_mode(setting: str) -> str:
+    """Return the fake's mode: ``steady`` when none is given."""
+    return setting.partition(":")[2] or "steady"
+
+
+def allowed(setting: str) -> bool:
+    """Tell whether a setting can be used."""
+    return setting in ("auto", "off") or (is_fake(setting) and fake_mode(setting) in MODES)
