@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, get_args
 
 from lastgood.errors import ConfigError
 from lastgood.events import CHECKS, is_slug, slug
+from lastgood.push_receiver import push_address
 
 Policy = Literal["stop", "skip", "record"]
 POLICIES: Final = get_args(Policy)
@@ -55,6 +56,15 @@ class Config:
     """Base address of a console or ``lastgood serve`` that is sent findings, verdicts and saves at once."""
     token: str = dataclasses.field(default="", repr=False)
     """Bearer token for ``console_url``. Never logged, never journaled."""
+    push_url: str = ""
+    """Remote-write address that this rank pushes its metrics to, such as ``http://prometheus:9090/api/v1/write``, for a
+    Prometheus that cannot scrape the ranks. Needs the extra ``push``."""
+    push_token: str = dataclasses.field(default="", repr=False)
+    """Bearer token for ``push_url``. Never logged, never journaled."""
+    push_basic_auth: str = dataclasses.field(default="", repr=False)
+    """``user:password`` for ``push_url``. Never logged, never journaled."""
+    push_seconds: float = 10.0
+    """Seconds between two steps whose metrics are pushed; 0 pushes every step."""
     node: str = ""
     """Name of this node. Default: ``SLURMD_NODENAME``, ``NODE_NAME``, else the host name."""
     save_timeout_seconds: float = 60.0
@@ -68,6 +78,8 @@ class Config:
         _require(self.accumulation >= 1, "accumulation", self.accumulation, "1 or more micro-batches per step")
         _require(0 <= self.metrics_port <= 65535, "metrics_port", self.metrics_port, "a port from 0 to 65535")
         _require(self.save_timeout_seconds > 0, "save_timeout_seconds", self.save_timeout_seconds, "above 0 seconds")
+        _require(self.push_seconds >= 0, "push_seconds", self.push_seconds, "0 or more seconds")
+        self._require_push()
         _require(self.budget is None, "budget", self.budget, "None: adaptive cadences come with a later release")
         _require(
             "://" not in self.run_dir,
@@ -78,15 +90,31 @@ class Config:
         _require(not self.run or is_slug(self.run), "run", self.run, "a slug of a-z, 0-9, '.', '_', '-'")
         parse_policy(self.policy)
 
+    def _require_push(self) -> None:
+        """Raise for a push that could not work. The messages show no secret."""
+        if self.push_url and push_address(self.push_url).has_login:
+            raise ConfigError(
+                "push_url holds a login, and addresses are logged: leave it out there, and set push_basic_auth "
+                "(LASTGOOD_PUSH_BASIC_AUTH=user:password)"
+            )
+        if self.push_token and self.push_basic_auth:
+            raise ConfigError("push_token and push_basic_auth are both set: a receiver takes one of them")
+        if self.push_basic_auth and ":" not in self.push_basic_auth:
+            raise ConfigError("push_basic_auth has no colon: expected user:password")
+        if not (self.push_token.isascii() and self.push_token.isprintable()):
+            raise ConfigError("push_token has characters that no token has, such as the end of a line: take them out")
+
     def policy_for(self, check: str) -> str:
         """Return what a verdict of ``check`` does."""
         return parse_policy(self.policy)[check]
 
     def journaled(self) -> dict[str, Any]:
-        """Return the settings that go into the journal: everything but the token."""
+        """Return the settings that go into the journal: everything but what is secret, or may be."""
         out = dataclasses.asdict(self)
-        out.pop("token")
-        return out
+        for field in dataclasses.fields(self):
+            if not field.repr:
+                del out[field.name]
+        return out | {"push_url": self.push_url.partition("?")[0]}
 
     def with_defaults(self) -> Config:
         """Return the settings with run and run directory filled in."""

@@ -236,6 +236,7 @@ class Monitor:
         """Raise what policy ``stop`` demands. Journals the end first: the launcher may kill this process at once."""
         self._stopped = decision.message
         self._journal_end("integrity", 1)
+        self._guarded(self.session.pusher.end, None)
         raise IntegrityError(decision.message, decision.verdict)
 
     def _end(self, reason: str, exit_code: int) -> None:
@@ -348,6 +349,7 @@ class Monitor:
         if seconds is not None:
             self._mean_seconds = seconds if not self._mean_seconds else 0.9 * self._mean_seconds + 0.1 * seconds
         self.metrics.step(self.step, seconds, self._deadline())
+        self.session.pusher.step()
         if self.world.rank == 0 and now - self._last_progress >= PROGRESS_SECONDS:
             self._last_progress = now
             facts = {

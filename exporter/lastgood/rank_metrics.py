@@ -12,13 +12,30 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 from prometheus_client import Metric as Family
 
 from lastgood.catalogue import NONFINITE_STAGES, NORM_STAGES, PARTS, PREFIX, exported, label_value
 from lastgood.events import CHECKS
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """The values of one moment. Its length is the number of its samples."""
+
+    values: Mapping[str, Mapping[tuple[str, ...], float]]
+    durations: tuple[int, float]
+
+    @property
+    def step_ended_at(self) -> float:
+        """Return when the last step ended, Unix seconds."""
+        return self.values["step_timestamp_seconds"][()]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.values.values())) + len(self.durations)
 
 
 class RankMetrics:
@@ -107,15 +124,23 @@ class RankMetrics:
         with self._lock:
             self._values[name][(label,)] += 1.0
 
-    def collect(self) -> Iterator[Family]:
-        """Yield the families with the values last written."""
+    def freeze(self) -> Frozen:
+        """Return a copy of all values, in a few microseconds, for :meth:`families` to render later."""
+        return Frozen({name: dict(rows) for name, rows in list(self._values.items())}, self._durations)
+
+    def families(self, frozen: Frozen) -> Iterator[Family]:
+        """Yield the families with the values of a copy."""
         for metric in exported("rank"):
             family = metric.family()
             if metric.kind == "summary":
-                metric.add(family, self._base, *self._durations)
-            for extra, value in self._values.get(metric.name.removeprefix(PREFIX), {}).items():
+                metric.add(family, self._base, *frozen.durations)
+            for extra, value in frozen.values.get(metric.name.removeprefix(PREFIX), {}).items():
                 metric.add(family, (*self._base, *extra), value)
             yield family
+
+    def collect(self) -> Iterator[Family]:
+        """Yield the families with the values last written."""
+        return self.families(self.freeze())
 
     def describe(self) -> Iterator[Family]:
         """Yield the empty families, so that two ranks cannot register in one registry."""

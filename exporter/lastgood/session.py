@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
+import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from lastgood.journal import claim_attempt, run_id_of
 from lastgood.notice import warn
 from lastgood.places import environment_key, here, node_name
 from lastgood.publisher import Publisher
+from lastgood.push import END_SECONDS, pusher_for
 from lastgood.rank_metrics import RankMetrics
 from lastgood.state import Place
 from lastgood.targets import write_targets
@@ -79,6 +81,7 @@ class Session:
             delivery=self._delivery(),
             on_error=self.metrics.error,
         )
+        self.pusher = pusher_for(config, self.metrics, f"{self.place.node}:{world.rank}", self.metrics.error)
         self.topology = topology_name(self.attempt)
         self.endpoint = self._serve()
         if world.rank == 0:
@@ -117,9 +120,12 @@ class Session:
         }
 
     def close(self) -> None:
-        """Stop serving and close the journal. May be called twice."""
+        """Stop serving, deliver what is left (within a second) and close the journal. May be called twice."""
+        deadline = time.monotonic() + END_SECONDS
+        self.pusher.end()
         self.endpoint.close()
         self.publisher.close()
+        self.pusher.close(max(0.0, deadline - time.monotonic()))
 
     def _claim(self) -> tuple[int, bool]:
         """Rank 0 claims the attempt; all ranks hear its number, and whether there is a journal."""
