@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import http.client
 import json
-import ssl
 import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Condition, Thread
 from typing import Final
-from urllib.parse import urlsplit
 
-from lastgood.errors import ConfigError
 from lastgood.events import Event
+from lastgood.http_address import HttpAddress
 
 QUEUE_EVENTS: Final = 1000
 BATCH_EVENTS: Final = 100
@@ -142,18 +140,11 @@ class Refused(Exception):
 
 
 class Target:
-    """Where events go. No redirect is followed and no proxy used: the token goes to this address alone."""
+    """Where events go."""
 
     def __init__(self, url: str, token: str | None, timeout: float) -> None:
-        try:
-            parts = urlsplit(url)
-            self._host, self._port = parts.hostname, parts.port
-        except ValueError:
-            self._host = None
-        if self._host is None or parts.scheme not in ("http", "https"):
-            raise ConfigError(f"console URL {url!r} must look like http://console.example:8490 (LASTGOOD_CONSOLE_URL)")
-        self._secure = parts.scheme == "https"
-        self._path = f"{parts.path.rstrip('/')}/api/events"
+        self.address = HttpAddress(url, "console URL", "http://console.example:8490 (LASTGOOD_CONSOLE_URL)")
+        self._path = f"{self.address.path.rstrip('/')}/api/events"
         self._headers = {"Content-Type": "application/cloudevents-batch+json"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -162,7 +153,7 @@ class Target:
     def post(self, events: list[Event], timeout: float) -> None:
         """Post one batch. Raises :class:`Refused`, ``OSError`` or ``HTTPException``."""
         body = json.dumps([event.to_dict() for event in events], separators=(",", ":")).encode()
-        connection = self._connection(max(timeout, 0.01))
+        connection = self.address.connection(max(timeout, 0.01))
         try:
             connection.request("POST", self._path, body, self._headers)
             answer = connection.getresponse()
@@ -173,10 +164,3 @@ class Target:
             raise Refused(f"the console refused {len(events)} events with status {answer.status}: {text}")
         if answer.status != 200:
             raise OSError(f"the console answered with status {answer.status}: {text}")
-
-    def _connection(self, timeout: float) -> http.client.HTTPConnection:
-        assert self._host is not None
-        if self._secure:
-            context = ssl.create_default_context()
-            return http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=context)
-        return http.client.HTTPConnection(self._host, self._port, timeout=timeout)

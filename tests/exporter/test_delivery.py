@@ -135,7 +135,7 @@ def test_a_console_that_comes_back_gets_what_it_missed() -> None:
     assert isinstance(problems[0], ConnectionError)
     again = Console.__new__(Console)
     Console.__init__(again)
-    delivery._target._port = again.server.server_address[1]
+    delivery._target.address.port = again.server.server_address[1]
     with serving(again):
         delivery.post(event(2))
         delivery.close(10)
