@@ -1,0 +1,244 @@
+"""Talk to a Grafana over its HTTP API, through grafana-client, with one error for everything that can go wrong.
+
+grafana-client is the maintained fork of grafana-api. Two of its habits are kept away from here: it does not put a
+slash behind a path prefix, and it forgets the brackets of an IPv6 address. Every failure of the server, the network
+or the answer becomes a :class:`GrafanaError` that says what was asked, what came back and what to do. A token is never
+part of a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlsplit
+
+import niquests
+from grafana_client import GrafanaApi, TokenAuth
+from grafana_client.client import GrafanaClientError, GrafanaException, GrafanaServerError, GrafanaTimeoutError
+
+from lastgood.errors import LastgoodError
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+MOST_TEXT: Final = 200
+"""Characters of a server's own message that are shown."""
+PAGE: Final = 5_000
+"""Annotations asked for at a time."""
+
+_ADVICE: Final[Mapping[int, str]] = {
+    400: "it does not take what was sent; its version may be too old or too new for this lastgood",
+    401: "the token is wrong or has expired: make one for a service account of this organization",
+    403: "the token may not do that: give its service account the role Admin",
+    404: "there is nothing there: the address may lack a path prefix, or it was removed meanwhile",
+    409: "something else owns it, or changes it at the same time: look with --dry-run, then run this again",
+    412: "somebody changed it meanwhile: look with --dry-run, then run this again",
+    429: "it takes no more requests for now: run this again in a minute",
+}
+
+
+class GrafanaError(LastgoodError):
+    """Grafana did not do what was asked. ``status`` is the HTTP status; None without an answer."""
+
+    def __init__(self, text: str, status: int | None = None) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Grafana:
+    """One organization of one Grafana.
+
+    ``url`` is its address with a path prefix, if it has one; ``secrets`` are never part of a message, like the token.
+    """
+
+    def __init__(self, url: str, token: str, timeout_seconds: float, secrets: Iterable[str] = ()) -> None:
+        self.url = url.rstrip("/")
+        self._hidden = tuple(secret for secret in (token, *secrets) if secret)
+        self._timeout_seconds = timeout_seconds
+        self._api = _client(self.url, token, timeout_seconds)
+
+    # what is there
+
+    def version(self) -> str:
+        """Return its version, or "unknown" when it does not tell strangers. Raises when this is no Grafana."""
+        answer = self._ask("read its health", lambda: self._api.client.GET("/health"))
+        if not isinstance(answer, dict) or "database" not in answer:
+            raise GrafanaError(f"{self.url} answers, but not as a Grafana: give the address its start page has")
+        return str(answer.get("version") or "unknown")
+
+    def data_source(self, uid: str) -> Json | None:
+        """Return a data source."""
+        return self._find(f"data source {uid}", lambda: self._api.datasource.get_datasource_by_uid(_part(uid)))
+
+    def folder(self, uid: str) -> Json | None:
+        """Return a folder."""
+        return self._find(f"folder {uid}", lambda: self._api.folder.get_folder(_part(uid)))
+
+    def dashboard(self, uid: str) -> Json | None:
+        """Return a dashboard with its ``meta``."""
+        return self._find(f"dashboard {uid}", lambda: self._api.dashboard.get_dashboard(_part(uid)))
+
+    def rules(self) -> list[Json]:
+        """Return the alert rules of the organization."""
+        return self._list("the alert rules", self._api.alertingprovisioning.get_alertrules_all)
+
+    def rule_group(self, folder: str, group: str) -> Json | None:
+        """Return a rule group."""
+        ask = self._api.alertingprovisioning.get_rule_group
+        return self._find(f"rule group {group}", lambda: ask(_part(folder), _part(group)))
+
+    def contact_points(self) -> list[Json]:
+        """Return the contact points of the organization. Secrets in them are blotted out."""
+        return self._list("the contact points", self._api.alertingprovisioning.get_contactpoints)
+
+    def policy(self) -> Json:
+        """Return the notification policy tree."""
+        ask = self._api.alertingprovisioning.get_notification_policy_tree
+        return self._object("read the notification policy", ask)
+
+    def annotations(self, tags: list[str], until_ms: int) -> list[Json]:
+        """Return the newest annotations with all these tags up to a time in Unix milliseconds, at most ``PAGE``."""
+        given = [quote(tag, safe=":") for tag in tags]
+        return self._list(
+            "the annotations",
+            lambda: self._api.annotations.find_annotations(
+                time_from=1, time_to=until_ms, ann_type="annotation", tags=given, limit=PAGE
+            ),
+        )
+
+    # what is done
+
+    def create_folder(self, folder: Json) -> None:
+        """Make a folder."""
+        self._object("create the folder", lambda: self._api.folder.create_folder(folder["title"], folder["uid"]))
+
+    def save_dashboard(self, payload: Json) -> None:
+        """Create or replace a dashboard."""
+        self._object("save the dashboard", lambda: self._api.dashboard.update_dashboard(payload))
+
+    def put_rule_group(self, group: Json) -> None:
+        """Replace the rules of a group by those given."""
+        where = (_part(group["folderUid"]), _part(group["title"]))
+        ask = self._api.alertingprovisioning.update_rule_group
+        self._object("replace the rule group", lambda: ask(*where, group))
+
+    def delete_rule(self, uid: str) -> None:
+        """Remove a rule. One that is gone already is no failure."""
+        self._find(f"alert rule {uid}", lambda: self._api.alertingprovisioning.delete_alertrule(_part(uid)), "remove")
+
+    def create_contact_point(self, point: Json) -> None:
+        """Create a contact point."""
+        ask = self._api.alertingprovisioning.create_contactpoint
+        self._object("create the contact point", lambda: ask(point))
+
+    def change_contact_point(self, point: Json) -> None:
+        """Replace a contact point."""
+        ask = self._api.alertingprovisioning.update_contactpoint
+        self._object("change the contact point", lambda: ask(_part(point["uid"]), point))
+
+    def put_policy(self, tree: Json, editable: bool) -> None:
+        """Replace the notification policy tree. ``editable``: people can go on editing it in Grafana's pages."""
+        ask = self._api.alertingprovisioning.set_notification_policy_tree
+        self._object("change the notification policy", lambda: ask(tree, disable_provenance=editable))
+
+    def create_annotation(self, annotation: Json) -> None:
+        """Create an annotation."""
+        self._object("create the annotation", lambda: self._api.annotations.add_annotation(**_arguments(annotation)))
+
+    def change_annotation(self, number: int, annotation: Json) -> None:
+        """Replace an annotation."""
+        ask = self._api.annotations.update_annotation
+        self._object("change the annotation", lambda: ask(number, **_arguments(annotation)))
+
+    # asking
+
+    def _find(self, what: str, ask: Callable[[], Any], verb: str = "read") -> Json | None:
+        try:
+            return self._object(f"{verb} {what}", ask, none_is_fine=verb != "read")
+        except GrafanaError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def _list(self, what: str, ask: Callable[[], Any]) -> list[Json]:
+        answer = self._ask(f"read {what}", ask)
+        if not isinstance(answer, list) or not all(isinstance(item, dict) for item in answer):
+            raise self._odd(f"read {what}")
+        return answer
+
+    def _object(self, what: str, ask: Callable[[], Any], none_is_fine: bool = False) -> Json:
+        answer = self._ask(what, ask)
+        if none_is_fine and answer in (None, ""):
+            return {}
+        if not isinstance(answer, dict):
+            raise self._odd(what)
+        return answer
+
+    def _odd(self, what: str) -> GrafanaError:
+        return GrafanaError(
+            f"cannot {what}: {self.url} did not answer as a Grafana does; "
+            "a proxy or a login page may stand before it: give the address of Grafana itself"
+        )
+
+    def _ask(self, what: str, ask: Callable[[], T]) -> T:
+        """Ask, and turn whatever goes wrong into a :class:`GrafanaError`."""
+        try:
+            return ask()
+        except GrafanaTimeoutError:
+            raise GrafanaError(
+                f"cannot {what}: no answer from {self.url} within {self._timeout_seconds:g} s; whether it was done is "
+                "not known: look with --dry-run, or give a longer --timeout"
+            ) from None
+        except (GrafanaClientError, GrafanaServerError) as error:
+            raise GrafanaError(f"cannot {what}: {self._answered(error)}", int(error.status_code)) from None
+        except niquests.exceptions.TooManyRedirects:
+            raise GrafanaError(f"cannot {what}: {self.url} points elsewhere: give the address it leads to") from None
+        except niquests.exceptions.JSONDecodeError:
+            raise self._odd(what) from None
+        except (GrafanaException, niquests.exceptions.RequestException, OSError) as error:
+            raise GrafanaError(f"cannot {what}: {self.url} cannot be reached ({self._plain(error)})") from None
+
+    def _answered(self, error: GrafanaException) -> str:
+        status = int(error.status_code)
+        said = error.response.get("message") if isinstance(error.response, dict) else None
+        why = f"{status}: {self._plain(said)}" if said else str(status)
+        advice = "Grafana itself failed: its log says why" if status >= 500 else _ADVICE.get(status, "")
+        return f"Grafana answered {why}" + (f"; {advice}" if advice else "")
+
+    def _plain(self, said: object) -> str:
+        """Return what a server or a library said on one line, short, and without a secret."""
+        text = " ".join(str(said).split())
+        for secret in self._hidden:
+            text = text.replace(secret, "[token]")
+        return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"
+
+
+def _client(url: str, token: str, timeout_seconds: float) -> GrafanaApi:
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    prefix = parts.path.strip("/")
+    api = GrafanaApi(
+        TokenAuth(token),
+        host=f"[{host}]" if ":" in host else host,
+        port=parts.port,
+        url_path_prefix=f"{prefix}/" if prefix else "",
+        protocol=parts.scheme,
+        timeout=timeout_seconds,
+        user_agent="lastgood",
+    )
+    api.client.s.max_redirects = 0  # a redirected POST would arrive as a GET
+    return api
+
+
+def _part(text: str) -> str:
+    """Return a piece of a path; the client puts it there as it is."""
+    return quote(text, safe="")
+
+
+def _arguments(annotation: Json) -> Json:
+    return {
+        "time_from": annotation["time"],
+        "time_to": annotation["timeEnd"],
+        "tags": annotation["tags"],
+        "text": annotation["text"],
+    }

@@ -1,0 +1,156 @@
+"""Read the command line of ``lastgood grafana deploy``.
+
+A token is best kept in a file or in the environment: a command line is seen by every process of the machine. No
+message, not even about a wrong token, contains one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from lastgood.errors import LastgoodError
+from lastgood_console.run_selection import RUN_HELP
+
+DEFAULT_CONSOLE: Final = "http://localhost:8490"
+DEFAULT_DATA_SOURCE: Final = "lastgood-prometheus"
+DEFAULT_TIMEOUT_SECONDS: Final = 15.0
+
+
+class UsageError(LastgoodError):
+    """The command line cannot be used as it is: says the value, the rule and the way out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What one deployment does."""
+
+    url: str
+    token: str = field(repr=False)
+    console_url: str = DEFAULT_CONSOLE
+    console_token: str = field(default="", repr=False)
+    """What Grafana shows the console when it posts an alert; empty: nothing."""
+    renew_token: bool = False
+    data_source: str = DEFAULT_DATA_SOURCE
+    policy: str = "add"
+    annotations: str | None = None
+    dry_run: bool = False
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+
+
+def parse(arguments: list[str], environ: Mapping[str, str] = os.environ) -> Options:
+    """Return the options. Raises :class:`UsageError`."""
+    given = parser().parse_args(arguments)
+    console_token = environ.get("LASTGOOD_TOKEN", "")
+    if given.console_token_file is not None:
+        console_token = _read_token(given.console_token_file)
+    return Options(
+        url=_address("--url", given.url),
+        token=_token(given.token, given.token_file, environ),
+        console_url=_address("--console-url", given.console_url),
+        console_token=_clean("the console's token", console_token) if console_token else "",
+        renew_token=given.renew_token,
+        data_source=given.datasource_uid,
+        policy=given.policy,
+        annotations=given.annotations,
+        dry_run=given.dry_run,
+        timeout_seconds=given.timeout,
+    )
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of ``lastgood grafana``."""
+    top = argparse.ArgumentParser(prog="lastgood grafana", description="Work with a Grafana that is already there.")
+    actions = top.add_subparsers(dest="action", required=True, metavar="deploy")
+    deploy = actions.add_parser(
+        "deploy",
+        help="put dashboards, alert rules and annotations into it",
+        description="Put folder, dashboards, alert rules, contact point, notification route and, if asked, the "
+        "annotations of runs into a Grafana. What is there already is left alone, so that a second time changes "
+        "nothing. Needs the token of a service account with the role Admin.",
+    )
+    add = deploy.add_argument
+    add("--url", required=True, metavar="URL", help="address of Grafana, with its path prefix if it has one")
+    add("--token-file", type=Path, metavar="FILE", help="file with the token; default: $GRAFANA_TOKEN")
+    add("--token", metavar="TOKEN", help="the token itself; every process of this machine can see it")
+    add("--console-url", default=DEFAULT_CONSOLE, metavar="URL",
+        help="address of the console, for Grafana and for people; default: %(default)s")  # fmt: skip
+    add("--console-token-file", type=Path, metavar="FILE",
+        help="file with the console's token, which Grafana shows it; default: $LASTGOOD_TOKEN, else none")  # fmt: skip
+    add("--renew-token", action="store_true", help="send the console's token again: Grafana does not show the old one")
+    add("--datasource-uid", default=DEFAULT_DATA_SOURCE, metavar="UID",
+        help="uid of the Prometheus data source; default: %(default)s")  # fmt: skip
+    add("--policy", choices=("add", "keep"), default="add",
+        help="add: put our route into the notification policy, and nothing else; keep: leave it alone; "
+        "default: %(default)s")  # fmt: skip
+    add(
+        "--annotations", metavar="RUNS", help=f"annotate the findings and saves of these runs: {RUN_HELP.split(';')[0]}"
+    )
+    add("--timeout", type=_seconds, default=DEFAULT_TIMEOUT_SECONDS, metavar="SECONDS",
+        help="how long one answer may take; default: %(default)s")  # fmt: skip
+    add("--dry-run", action="store_true", help="show what would be done, and only read")
+    return top
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text}: give a number of seconds above 0")
+    return value
+
+
+def _address(option: str, text: str) -> str:
+    """Return an http(s) address without its last slash. A password in it would end up in messages."""
+    try:
+        parts = urlsplit(text)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and not (parts.query or parts.fragment)
+        secret = bool(parts.username or parts.password)
+        _ = parts.port
+    except ValueError:
+        good = secret = False
+    if secret:
+        raise UsageError(f"{option} holds a name or a password: give a token instead, and the address alone")
+    if not good:
+        raise UsageError(
+            f"{option} {text}: give an address such as https://grafana.example.org or http://host:3000/path"
+        )
+    return text.rstrip("/")
+
+
+def _token(given: str | None, file: Path | None, environ: Mapping[str, str]) -> str:
+    if given is not None and file is not None:
+        raise UsageError("give --token or --token-file, not both")
+    if file is not None:
+        return _read_token(file)
+    token = environ.get("GRAFANA_TOKEN", "") if given is None else given
+    if not token.strip():
+        raise UsageError(
+            "no token: make a service account in Grafana (Administration, Users and access), and give its token with "
+            "--token-file or GRAFANA_TOKEN"
+        )
+    return _clean("the token", token)
+
+
+def _read_token(file: Path) -> str:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else "not a text file"
+        raise UsageError(f"cannot read the token from {file} ({why})") from None
+    return _clean(f"the token in {file}", text)
+
+
+def _clean(what: str, text: str) -> str:
+    """Return a token without the line break behind it. A header takes printable ASCII without spaces."""
+    token = text.strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError(f"{what} is empty or holds characters that no token has")
+    return token

@@ -1,0 +1,68 @@
+"""Say what should be in Grafana: the generated dashboards, the table of rules, the contact point and the route to it.
+
+The generated dashboards name the default data source and the default console; both are replaced by those given. The
+notification policy is one tree for the whole organization, and most of it is none of our business: from ours comes a
+single route, for the alerts of our folder alone, which lets alerts pass on to the routes behind it (``continue``).
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any, Final
+
+from lastgood import __version__
+from lastgood_alerts import grafana_api
+from lastgood_console.deploy.options import DEFAULT_CONSOLE, DEFAULT_DATA_SOURCE, Options
+from lastgood_console.deploy.plan import Json, Wanted
+
+FOLDER: Final[Json] = {"uid": "lastgood", "title": "lastgood"}
+MATCHERS: Final = [["grafana_folder", "=", FOLDER["title"]]]
+"""Grafana gives every alert the title of its rule's folder as a label."""
+
+
+def wanted(options: Options, annotations: list[Json]) -> Wanted:
+    """Return what should be there. ``annotations`` are those of the runs that were asked for."""
+    where = {"console_url": options.console_url, "datasource_uid": options.data_source}
+    points = [_with_token(point, options.console_token) for point in grafana_api.contact_points(options.console_url)]
+    return Wanted(
+        folder=FOLDER,
+        dashboards=tuple(dashboards(options.console_url, options.data_source)),
+        groups=tuple(grafana_api.rule_groups(**where)),
+        contact_points=tuple(points),
+        route=route(grafana_api.policy()) if options.policy == "add" else None,
+        annotations=tuple(annotations),
+        renew_secrets=options.renew_token,
+        message=f"lastgood {__version__}",
+    )
+
+
+def dashboards(console_url: str, data_source: str) -> list[Json]:
+    """Return the dashboards, in the order of their uids, for this console and data source."""
+    replaced = {DEFAULT_CONSOLE: console_url, DEFAULT_DATA_SOURCE: data_source}
+    place = files("lastgood_dashboards") / "generated"
+    texts = [item.read_text(encoding="utf-8") for item in place.iterdir() if item.name.endswith(".json")]
+    found = [_replaced(json.loads(text), replaced) for text in texts]
+    return sorted(found, key=lambda dashboard: str(dashboard["uid"]))
+
+
+def _replaced(value: Any, by: dict[str, str]) -> Any:
+    """Return a JSON value with whole texts replaced."""
+    if isinstance(value, dict):
+        return {key: _replaced(item, by) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_replaced(item, by) for item in value]
+    return by.get(value, value) if isinstance(value, str) else value
+
+
+def route(tree: Json) -> Json:
+    """Return the policy of our own, which is a whole tree, as one route of somebody else's tree."""
+    return {**tree, "object_matchers": [list(matcher) for matcher in MATCHERS], "continue": True}
+
+
+def _with_token(point: Json, token: str) -> Json:
+    """Return the contact point with the token that the console asks for. Grafana's API expands no variables."""
+    settings = {key: value for key, value in point["settings"].items() if not key.startswith("authorization_")}
+    if token:
+        settings |= {"authorization_scheme": "Bearer", "authorization_credentials": token}
+    return {**point, "settings": settings}
