@@ -1,4 +1,4 @@
-"""Answer over HTTP on the console's port: metrics, health, posted events, runs, exports.
+"""Answer over HTTP on the console's port: metrics, health, posted events and alerts, targets, runs, exports.
 
 Streamlit answers any unknown GET with its page and status 200, so a catch-all keeps ``/api`` honest: 404 for a path
 that does not exist, 405 for a wrong method, both in JSON.
@@ -21,22 +21,27 @@ from lastgood.ledger import Ledger
 from lastgood.run_metrics import RunMetrics
 from lastgood.serve import health
 from lastgood.state import Incident, RunState
+from lastgood.targets import target_groups
+from lastgood_console.alerts.intake import MAX_BODY_BYTES as MAX_ALERT_BYTES
+from lastgood_console.alerts.intake import AlertIntake
 from lastgood_console.export.document import dumps, to_document
 from lastgood_console.export.html import render
 from lastgood_console.store import Store
 
 ALL_METHODS: Final = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
-METHODS: Final[Mapping[str, str]] = {"events": "POST", "runs": "GET"}
+METHODS: Final[Mapping[str, str]] = {"events": "POST", "alerts": "POST", "runs": "GET", "sd": "GET"}
 SAFE: Final = {"X-Content-Type-Options": "nosniff"}
 
 
-def routes(store: Store, events: EventIntake) -> list[Route]:
+def routes(store: Store, events: EventIntake, alerts: AlertIntake) -> list[Route]:
     """Return the console's routes."""
-    api = Api(store, events)
+    api = Api(store, events, alerts)
     return [
         Route("/metrics", api.metrics, methods=["GET"]),
         Route("/healthz", api.healthz, methods=["GET"]),
         Route("/api/events", api.post_events, methods=["POST"]),
+        Route("/api/alerts", api.post_alerts, methods=["POST"]),
+        Route("/api/sd", api.targets, methods=["GET"]),
         Route("/api/runs", api.list_runs, methods=["GET"]),
         Route("/api/runs/{run}/incidents/{name}", api.export, methods=["GET"]),
         Route("/api/{rest:path}", nothing_here, methods=ALL_METHODS),
@@ -46,8 +51,8 @@ def routes(store: Store, events: EventIntake) -> list[Route]:
 class Api:
     """The routes' handlers, on one store."""
 
-    def __init__(self, store: Store, events: EventIntake) -> None:
-        self._store, self._events = store, events
+    def __init__(self, store: Store, events: EventIntake, alerts: AlertIntake) -> None:
+        self._store, self._events, self._alerts = store, events, alerts
         self._registry = CollectorRegistry()
         self._registry.register(RunMetrics(self._ledger))
 
@@ -69,19 +74,21 @@ class Api:
 
     async def post_events(self, request: Request) -> Response:
         """Take events in."""
-        body = await _body(request, MAX_BODY_BYTES)
-        if body is None:
-            reason = f"more than the {MAX_BODY_BYTES} bytes one request may have: post fewer events"
-            return JSONResponse({"error": reason}, 413, headers=SAFE)
-        client = request.client.host if request.client else ""
-        status, answer = await run_in_threadpool(self._accept, body, dict(request.headers.items()), client)
-        return JSONResponse(answer, status, headers=SAFE)
+        return await _posted(request, MAX_BODY_BYTES, self._accept)
 
     def _accept(self, body: bytes, headers: Mapping[str, str], client: str) -> tuple[int, dict[str, Any]]:
         status, answer = self._events.accept(body, headers, client)
         if status == 200:
             self._store.publish()
         return status, answer
+
+    async def post_alerts(self, request: Request) -> Response:
+        """Take alerts in. The next refresh shows them: a burst must not fold the runs once an alert."""
+        return await _posted(request, MAX_ALERT_BYTES, self._alerts.accept)
+
+    async def targets(self, request: Request) -> Response:
+        """Tell Prometheus where the ranks of the active runs are."""
+        return JSONResponse(await run_in_threadpool(target_groups, self._ledger), headers=SAFE)
 
     async def list_runs(self, request: Request) -> Response:
         """List runs and their incidents."""
@@ -134,12 +141,27 @@ async def nothing_here(request: Request) -> Response:
     if known and wanted != request.method:
         return _error(405, f"{request.method} is not taken here: use {wanted}", {"Allow": str(wanted)})
     return _error(
-        404, "nothing here; there are POST /api/events, GET /api/runs and GET /api/runs/RUN/incidents/ID.json"
+        404,
+        "nothing here; there are POST /api/events, POST /api/alerts, GET /api/sd, GET /api/runs and "
+        "GET /api/runs/RUN/incidents/ID.json",
     )
 
 
 def _error(status: int, reason: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     return JSONResponse({"error": reason}, status, headers={**SAFE, **(headers or {})})
+
+
+Accept = Callable[[bytes, Mapping[str, str], str], tuple[int, dict[str, Any]]]
+
+
+async def _posted(request: Request, most_bytes: int, accept: Accept) -> Response:
+    """Read a body, hand it with headers and the client's address to an intake, and answer what that says."""
+    body = await _body(request, most_bytes)
+    if body is None:
+        return _error(413, f"more than the {most_bytes} bytes one request may have: post fewer")
+    client = request.client.host if request.client else ""
+    status, answer = await run_in_threadpool(accept, body, dict(request.headers.items()), client)
+    return JSONResponse(answer, status, headers=SAFE)
 
 
 async def _body(request: Request, most_bytes: int) -> bytes | None:

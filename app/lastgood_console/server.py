@@ -20,6 +20,8 @@ from lastgood.admission import is_loopback
 from lastgood.ingest import EventIntake
 from lastgood.ledger import Ledger, default_state_dir
 from lastgood.serve import add_arguments, run_paths, warn
+from lastgood_console.alerts.fleet import FleetAlerts
+from lastgood_console.alerts.intake import AlertIntake
 from lastgood_console.export.tokens import ThemeName, theme
 from lastgood_console.store import Store, use
 
@@ -37,30 +39,35 @@ def main(args: Sequence[str]) -> int:
         return _cannot(f"cannot listen on {options.host}:{options.port} ({problem}): choose another --port or --host")
     token = os.environ.get("LASTGOOD_TOKEN") or None
     paths = run_paths(options.runs)
-    store = open_store(paths, options.state)
+    state_dir = options.state or default_state_dir(paths)
+    fleet = FleetAlerts(state_dir)
+    store = open_store(paths, state_dir, fleet)
     announce(options.host, port, options.port, paths, token)
-    _serve(store, options.host, port, intake(store, paths, options.state, token))
+    _serve(store, options.host, port, *intakes(store, fleet, state_dir, token))
     return 0
 
 
-def open_store(paths: Sequence[Path], state_dir: Path | None) -> Store:
+def open_store(paths: Sequence[Path], state_dir: Path, fleet: FleetAlerts) -> Store:
     """Open the process's store on these run directories."""
-    ledger = Ledger(paths, state_dir=state_dir or default_state_dir(paths))
-    return use(Store(ledger, places=tuple(paths)))
+    return use(Store(Ledger(paths, state_dir=state_dir), fleet=fleet, places=tuple(paths)))
 
 
-def intake(store: Store, paths: Sequence[Path], state_dir: Path | None, token: str | None) -> EventIntake:
-    """Return what takes posted events in."""
+def intakes(
+    store: Store, fleet: FleetAlerts, state_dir: Path, token: str | None, environ: Mapping[str, str] = os.environ
+) -> tuple[EventIntake, AlertIntake]:
+    """Return what takes posted events in, and what takes alerts in."""
     assert isinstance(store.ledger, Ledger)
-    return EventIntake(state_dir or default_state_dir(paths), store.ledger, token)
+    events = EventIntake(state_dir, store.ledger, token)
+    secret = environ.get("LASTGOOD_WEBHOOK_SECRET") or None
+    return events, AlertIntake(events.posted, fleet, store.ledger, token=token, secret=secret)
 
 
-def _serve(store: Store, host: str, port: int, events: EventIntake) -> None:
+def _serve(store: Store, host: str, port: int, events: EventIntake, alerts: AlertIntake) -> None:
     import streamlit as st
 
     from lastgood_console.api import routes
 
-    app = st.App(str(files("lastgood_console") / "app.py"), routes=routes(store, events))
+    app = st.App(str(files("lastgood_console") / "app.py"), routes=routes(store, events, alerts))
     store.start()
     try:
         app.run(config=streamlit_config(host, port))
@@ -165,7 +172,8 @@ def theme_colours(name: ThemeName) -> Mapping[str, str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="lastgood console",
-        description="Browse runs and incidents. On the same port: /metrics, /healthz, POST /api/events and exports.",
+        description="Browse runs and incidents. On the same port: /metrics, /healthz, /api/sd, POST /api/events and "
+        "/api/alerts, and exports.",
     )
     add_arguments(parser, "when taken, the next free one is used; 0 takes any")
     return parser

@@ -17,8 +17,9 @@ from threading import Event as Signal
 from threading import Lock, Thread
 from typing import Final, Protocol
 
-from lastgood.events import ProgressData
+from lastgood.events import Event, ProgressData
 from lastgood.state import RunState
+from lastgood_console.alerts.fleet import FleetAlerts, Heartbeat
 
 REFRESH_SECONDS: Final = 1.0
 STALE_SECONDS: Final = 60.0
@@ -54,15 +55,26 @@ class Snapshot:
     progress: Mapping[str, ProgressData] = field(default_factory=dict)
     silent_seconds: Mapping[str, float] = field(default_factory=dict)
     read_at: float | None = None
+    stray_alerts: tuple[Event, ...] = ()
+    heartbeats: tuple[Heartbeat, ...] = ()
 
 
 class Store:
-    """Hold a ledger and its newest snapshot. ``clock`` returns unix seconds; ``places``: what was asked to be read."""
+    """Hold a ledger, the alerts that concern no run, and the newest snapshot of both.
+
+    ``clock`` returns unix seconds; ``places``: what was asked to be read.
+    """
 
     def __init__(
-        self, ledger: LedgerView, *, places: tuple[Path, ...] = (), clock: Callable[[], float] = time.time
+        self,
+        ledger: LedgerView,
+        *,
+        fleet: FleetAlerts | None = None,
+        places: tuple[Path, ...] = (),
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.ledger, self.places, self.clock = ledger, places, clock
+        self._fleet = fleet
         self._lock = Lock()
         self._snapshot = Snapshot()
         self._stop = Signal()
@@ -85,7 +97,9 @@ class Store:
         progress = {name: p for name in states if (p := self.ledger.progress(name)) is not None}
         now = self.clock()
         silent = {name: now - at for name, s in states.items() if s.active and (at := self._written_at(s)) is not None}
-        snapshot = Snapshot(states, progress, silent, self.ledger.last_read_at)
+        strays = self._fleet.alerts if self._fleet else ()
+        beats = self._fleet.heartbeats if self._fleet else ()
+        snapshot = Snapshot(states, progress, silent, self.ledger.last_read_at, strays, beats)
         with self._lock:
             self._snapshot = snapshot
 

@@ -39,6 +39,7 @@ Status = Literal["suspicious", "confirmed", "attributed", "undecided", "cleared"
 Scope = Literal["gpu", "node", "group", "job"]
 Nature = Literal["transient", "persistent", "unknown"]
 Confidence = Literal["low", "high", "exact"]
+AlertStatus = Literal["firing", "resolved", "lost", "no_data", "error", "truncated"]
 
 TYPES: Final = (
     "run.started", "run.ended", "check", "finding", "verdict",
@@ -230,6 +231,37 @@ class ActionData(TypedDict, total=False):
     step: int
     path: str
     reason: str
+
+
+class AlertData(TypedDict, total=False):
+    """``alert``: what an alerting system said, as the console got it. ``Event.time`` is when the console knew.
+
+    ``status``: "lost" is an alert that went away without a measurement that says it is over; "no_data" and "error"
+    are rules that could not be evaluated; "truncated" says how many alerts of a group were not sent.
+    """
+
+    name: str
+    status: AlertStatus
+    severity: str  # critical | warning | info, or what a foreign rule says
+    summary: str
+    description: str
+    labels: dict[str, str]
+    starts_at: str
+    ends_at: str  # only of one that is over
+    fingerprint: str
+    source: Literal["alertmanager", "grafana"]
+    generator_url: str
+    runbook_url: str
+    incident: str
+    check: str
+    rank: int
+    node: str
+    gpu_uuid: str
+    resume_step: int
+    value: str
+    rule: str  # no_data and error: the rule that could not be evaluated
+    reason: str
+    truncated: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ and id, and of copies that differ (two ranks wrote one fact at two times) the sm
 
 ``progress`` is a sample of what the journal says exactly elsewhere. It moves an attempt's last step and the passes of
 the checks that run at every step, and nothing else: it is not counted, not digested, and incidents never read it.
+An alert is no sign of life: the one that says that a run is silent must not make it look alive.
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ def read(run: str, events: Iterable[Event]) -> Journal:
     digest = hashlib.sha256()
     for event in exact:
         digest.update(event.to_line().encode(errors="backslashreplace") + b"\n")
-    times = [event.time for event in (ordered[0], ordered[-1])] if ordered else ["", ""]
-    return Journal(of, len(exact), digest.hexdigest(), times[0], times[1])
+    times = [event.time for event in ordered if event.type != "alert"] or [""]
+    return Journal(of, len(exact), digest.hexdigest(), times[0], times[-1])
 
 
 def _place_in_time(event: Event) -> tuple[str, str, str]:

@@ -101,12 +101,16 @@ class RunRecord:
         return self._state
 
     def _folded(self) -> RunState | None:
-        if not self._events and not self._places_unreadable():
+        if not self._is_known():
             return None
         try:
             return self._derive([*self._events.values(), *self._progress.values()], ())
         except Exception as problem:  # one broken run never hides another
             return self._broken(f"the run's events cannot be folded: {problem!r}")
+
+    def _is_known(self) -> bool:
+        """Tell whether there is such a run: an alert may name any run, also one that is not read here."""
+        return any(event.type != "alert" for event in self._events.values()) or bool(self._places_unreadable())
 
     def _broken(self, reason: str) -> RunState | None:
         """Return what can still be said of a run whose events cannot be folded: the last state, and the reason."""

@@ -1,7 +1,8 @@
 """Serve the ledger alone: ``lastgood serve RUNS``.
 
-``/metrics`` (the run metrics for Prometheus), ``/healthz`` and ``POST /api/events``; JSON errors for everything else.
-Works from the lean install. The console serves the same three beside its pages.
+``/metrics`` (the run metrics for Prometheus), ``/healthz``, ``/api/sd`` (where the ranks are, for Prometheus) and
+``POST /api/events``; JSON errors for everything else. Works from the lean install. The console serves the same beside
+its pages, and takes alerts in.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event as Flag
@@ -28,6 +29,7 @@ from lastgood.admission import is_loopback
 from lastgood.ingest import MAX_BODY_BYTES, EventIntake
 from lastgood.ledger import Ledger, default_state_dir
 from lastgood.run_metrics import RunMetrics
+from lastgood.targets import target_groups
 
 DEFAULT_PORT: Final = 8490
 
@@ -128,8 +130,8 @@ class _Handler(BaseHTTPRequestHandler):
     intake: EventIntake
 
     def do_GET(self) -> None:
-        """Answer ``/metrics`` and ``/healthz``."""
-        routes: dict[str, Callable[[], None]] = {"/metrics": self._metrics, "/healthz": self._health}
+        """Answer ``/metrics``, ``/healthz`` and ``/api/sd``."""
+        routes = {"/metrics": self._metrics, "/healthz": self._health, "/api/sd": self._targets}
         routes.get(self.path.partition("?")[0], self._nothing_here)()
 
     do_HEAD = do_GET
@@ -155,14 +157,18 @@ class _Handler(BaseHTTPRequestHandler):
         status, answer = health(self.ledger, time.time())
         self._json(status, answer)
 
+    def _targets(self) -> None:
+        self._json(200, target_groups(self.ledger))
+
     def _nothing_here(self) -> None:
-        self._json(404, {"error": "nothing here; there are /metrics, /healthz and POST /api/events"}, close=True)
+        there = "/metrics, /healthz, /api/sd and POST /api/events"
+        self._json(404, {"error": f"nothing here; there are {there}"}, close=True)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer a malformed request in JSON too."""
         self._json(code, {"error": message or explain or self.responses.get(code, ("error",))[0]}, close=True)
 
-    def _json(self, status: int, content: Mapping[str, Any], close: bool = False) -> None:
+    def _json(self, status: int, content: Mapping[str, Any] | Sequence[Any], close: bool = False) -> None:
         self._send(status, "application/json", json.dumps(content).encode() + b"\n", close)
 
     def _send(self, status: int, content_type: str, body: bytes, close: bool = False) -> None:

@@ -48,7 +48,11 @@ EXAMPLES: dict[str, dict[str, Any]] = {
                  "grad_norm": [0.1, 0.2, "NaN"], "extremes": [[3, 2.0]]},
     "restart": {"reason": "integrity", "seconds": 2.0, "lost_steps": 50, "excluded": ["node-b"]},
     "device.excursion": {"sensor": "core"},
-    "alert": {"name": "GpuAccused"},
+    "alert": {"name": "ReplayMismatch", "status": "firing", "severity": "critical", "summary": "rank 3 disagreed",
+              "description": "", "labels": {"run": "llama-7b"}, "starts_at": utc(1.0), "ends_at": utc(2.0),
+              "fingerprint": "b2f1", "source": "alertmanager", "generator_url": "", "runbook_url": "",
+              "incident": "r-1", "check": "replay", "rank": 3, "node": "node-b", "gpu_uuid": "GPU-1",
+              "resume_step": 50, "value": "50", "rule": "", "reason": "", "truncated": 3},
     "note": {"text": "ticket 12", "author": "kim"},
     "action": {"action": "close", "author": "kim", "incident": "i-1"},
     "injection": {"site": "backward", "fault": "gradient", "step": 67, "rank": 3, "tensor": "h.1",
@@ -85,7 +89,7 @@ def test_every_shipped_schema_is_a_valid_json_schema_and_compiles(name: str) -> 
         ("run.started", events.RunStartedData), ("run.ended", events.RunEndedData), ("check", events.CheckData),
         ("finding", events.FindingData), ("verdict", events.VerdictData), ("checkpoint.saved", events.CheckpointData),
         ("progress", events.ProgressData), ("restart", events.RestartData), ("note", events.NoteData),
-        ("action", events.ActionData), ("injection", events.InjectionData),
+        ("action", events.ActionData), ("injection", events.InjectionData), ("alert", events.AlertData),
     ],
 )  # fmt: skip
 def test_the_schemas_name_the_fields_of_the_typed_dicts(type: str, data: Any) -> None:

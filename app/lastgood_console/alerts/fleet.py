@@ -1,0 +1,95 @@
+"""Keep what concerns no run that is known here, and when the alert path was last heard of.
+
+A stale ledger, a data source that cannot be queried or a foreign rule names no run; an alert may also name a run that
+this console does not read. They are kept in ``<state_dir>/alerts`` and shown on the overview. A ``Watchdog`` always
+fires so that its absence is noticed: of it only the last arrival is kept, for each sender.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+from lastgood.events import Event
+from lastgood.posted import PostedEvents, read_events
+
+WATCHDOG: Final = "Watchdog"
+FLEET: Final = "_fleet"
+"""The run of an alert that names none; no folder of runs is ever read under this name."""
+MOST_ALERTS: Final = 1000
+MOST_SENDERS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The last arrival of a sender's Watchdog. ``at``: unix seconds."""
+
+    source: str
+    sender: str
+    at: float
+    firing: bool
+
+
+class FleetAlerts:
+    """The alerts without a run, newest last, and the heartbeats. Safe to share between threads."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._posted = PostedEvents(Path(state_dir) / "alerts")
+        self._beats_file = Path(state_dir) / "alerts" / "heartbeats.json"
+        self._lock = Lock()
+        self._alerts = self._read_alerts()
+        self._beats = {(beat.source, beat.sender): beat for beat in _read_beats(self._beats_file)}
+
+    @property
+    def alerts(self) -> tuple[Event, ...]:
+        """Return the newest alerts."""
+        return self._alerts
+
+    @property
+    def heartbeats(self) -> tuple[Heartbeat, ...]:
+        """Return the last arrival of each sender's Watchdog, newest first."""
+        return tuple(sorted(self._beats.values(), key=lambda beat: beat.at, reverse=True))
+
+    def keep(self, events: Iterable[Event]) -> list[Event]:
+        """Keep alerts, synced; return the new ones. Raises ``OSError``."""
+        with self._lock:
+            new = self._posted.keep(events)
+            self._alerts = (*self._alerts, *new)[-MOST_ALERTS:]
+        return new
+
+    def beat(self, beat: Heartbeat) -> None:
+        """Remember that a Watchdog arrived. Raises ``OSError`` when that cannot be kept."""
+        with self._lock:
+            self._beats[beat.source, beat.sender] = beat
+            newest = self.heartbeats[:MOST_SENDERS]
+            self._beats = {(b.source, b.sender): b for b in newest}
+            _write_beats(self._beats_file, newest)
+
+    def _read_alerts(self) -> tuple[Event, ...]:
+        files = sorted(self._posted.directory.glob("*.jsonl"))
+        found = [event for file in files for event in read_events(file) if event.type == "alert"]
+        return tuple(sorted(found, key=lambda event: (event.time, event.id))[-MOST_ALERTS:])
+
+
+def _read_beats(path: Path) -> list[Heartbeat]:
+    """Return the kept heartbeats; a file that is not there or is not ours holds none."""
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        return [Heartbeat(str(r["source"]), str(r["sender"]), float(r["at"]), bool(r["firing"])) for r in rows]
+    except (OSError, ValueError, TypeError, KeyError):
+        return []
+
+
+def _write_beats(path: Path, beats: Sequence[Heartbeat]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with part.open("w", encoding="utf-8") as file:
+        json.dump([asdict(beat) for beat in beats], file)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
