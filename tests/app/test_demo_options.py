@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from lastgood.demo.status import write_pushed
 from lastgood.events import slug
-from lastgood_console.demo.launcher import Launch, environment, free_port, worker_arguments
+from lastgood_console.demo.launcher import Launch, environment, free_port, push_environment, worker_arguments
 from lastgood_console.demo.options import FAULTS, Options, UsageError, parse
+from lastgood_console.demo.pushed import pushed_line
 from lastgood_console.demo.screen import introduction
 
 
@@ -63,6 +65,8 @@ def test_every_fault_is_an_option(fault: str) -> None:
         (["--port", "many"], "--port: invalid int value: 'many'"),
         (["--run-dir", "s3://bucket/x"], "--run-dir s3://bucket/x: a demo writes to a directory .*; give a local path"),
         (["--colour"], "unrecognized arguments: --colour"),
+        (["--push", "prometheus"], "--push: push_url 'prometheus' must look like http://"),
+        (["--push", "http://me:pw@p/write"], "--push: leave the login out of the address and set LASTGOOD_PUSH_BASIC"),
     ],
 )
 def test_a_wrong_value_is_one_sentence(arguments: list[str], complaint: str) -> None:
@@ -106,6 +110,25 @@ def test_the_fault_is_told_by_its_device_and_not_told_when_it_is_spent() -> None
     assert armed[armed.index("--fault-node") + 1 :][:3] == ["node-b", "--fault-slot", "1"]
     assert "--fault" not in spent
     assert spent[spent.index("--resume") + 1] == "/x"
+
+
+def test_ranks_are_told_to_push_every_second_with_the_terminals_login_and_only_when_asked() -> None:
+    terminal = {"LASTGOOD_PUSH_TOKEN": "t", "LASTGOOD_PUSH_URL": "http://other"}
+    assert push_environment("", terminal) == {}
+    assert push_environment("http://p/write", terminal) == {
+        "LASTGOOD_PUSH_URL": "http://p/write", "LASTGOOD_PUSH_SECONDS": "1", "LASTGOOD_PUSH_TOKEN": "t",
+    }  # fmt: skip
+
+
+def test_the_end_says_how_many_samples_arrived(tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    write_pushed(tmp_path, 1, 0, sent=3000, lost=0)
+    write_pushed(tmp_path, 2, 0, sent=2000, lost=0)
+    assert pushed_line(tmp_path, "http://p/write?k=1", 2) == "Pushed 5,000 samples to http://p/write; none was lost."
+    write_pushed(tmp_path, 2, 1, sent=0, lost=60)
+    assert pushed_line(tmp_path, "http://p/write", 4) == (
+        "Pushed 5,000 samples to http://p/write; 60 were lost. 1 of 4 ranks ended without saying what they pushed."
+    )
 
 
 def test_the_operators_settings_do_not_reach_the_demo() -> None:

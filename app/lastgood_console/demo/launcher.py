@@ -39,6 +39,7 @@ class Agents:
     def __init__(self, options: Options, launch: Launch, run: str) -> None:
         self.launch = launch
         self.logs = {node: options.run_dir / "demo" / f"a{launch.number}-{node}.log" for node in launch.nodes}
+        self._options = options
         self._commands = agent_commands(options, launch, run, free_port())
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._failed_at: float | None = None
@@ -49,7 +50,7 @@ class Agents:
             with self.logs[node].open("wb") as log:
                 self._processes[node] = subprocess.Popen(
                     command,
-                    env=environment(node, os.environ),
+                    env=environment(node, os.environ) | push_environment(self._options.push, os.environ),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -138,6 +139,15 @@ def environment(node: str, base: Mapping[str, str]) -> dict[str, str]:
     }
     loopback = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
     return kept | ({"GLOO_SOCKET_IFNAME": loopback[0]} if loopback else {})
+
+
+def push_environment(url: str, base: Mapping[str, str]) -> dict[str, str]:
+    """Return what makes a rank push to ``url`` every second, with the login that the terminal has for it."""
+    if not url:
+        return {}
+    secrets = ("LASTGOOD_PUSH_TOKEN", "LASTGOOD_PUSH_BASIC_AUTH")
+    given = {name: base[name] for name in secrets if name in base}
+    return {"LASTGOOD_PUSH_URL": url, "LASTGOOD_PUSH_SECONDS": "1", **given}
 
 
 def free_port(first: int = 0, tries: int = 100) -> int:

@@ -9,8 +9,12 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NoReturn
+
+from lastgood.errors import ConfigError
+from lastgood.push_receiver import push_address
 
 FAULTS: Final = {
     "gradient": "one device's backward pass is wrong by a plausible finite amount, from the fault step on",
@@ -54,6 +58,8 @@ class Options:
     run_dir: Path = Path("runs/demo")
     port: int = 8490
     console: bool = True
+    push: str = ""
+    """Remote-write address that the ranks push their metrics to."""
 
     @property
     def world_size(self) -> int:
@@ -107,6 +113,7 @@ def parse(arguments: Sequence[str], *, now: datetime | None = None) -> Options:
         run_dir=_run_dir(given.run_dir, now or datetime.now(UTC)),
         port=given.port,
         console=not given.no_console,
+        push=_push_url(given.push),
     )
 
 
@@ -143,12 +150,27 @@ def _parser() -> argparse.ArgumentParser:
     add("--run-dir", help="where the run goes (default: runs/demo-<UTC time>)")
     add("--port", type=int, default=8490, help="port of the console; taken: the next free one (default: 8490)")
     add("--no-console", action="store_true", help="end without starting the console")
+    add("--push", metavar="URL", help="remote-write address that the ranks push their metrics to, such as "
+        "http://127.0.0.1:9090/api/v1/write")  # fmt: skip
     return parser
 
 
 def _require(holds: bool, complaint: str) -> None:
     if not holds:
         raise UsageError(complaint)
+
+
+def _push_url(url: str | None) -> str:
+    """Return the address of a receiver that can be pushed to from here."""
+    if not url:
+        return ""
+    _require(find_spec("cramjam") is not None, "--push needs the push extra: pip install 'lastgood[push]'")
+    try:
+        has_login = push_address(url).has_login
+    except ConfigError as error:
+        raise UsageError(f"--push: {error}") from None
+    _require(not has_login, "--push: leave the login out of the address and set LASTGOOD_PUSH_BASIC_AUTH=user:password")
+    return url
 
 
 def _run_dir(text: str | None, now: datetime) -> Path:

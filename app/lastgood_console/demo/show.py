@@ -15,6 +15,7 @@ from lastgood_console.demo.files import inventory, write_exports
 from lastgood_console.demo.launcher import Agents, Launch, log_tail
 from lastgood_console.demo.options import Options
 from lastgood_console.demo.outcome import complaints
+from lastgood_console.demo.pushed import pushed_line
 from lastgood_console.demo.reading import Follower
 from lastgood_console.demo.relaunch import Relaunch, Rest, Roster, next_attempt, spent
 from lastgood_console.demo.screen import STARTING, LiveScreen, PlainScreen, Screen, View, introduction, trust_table
@@ -126,6 +127,9 @@ def _ending(state: RunState, options: Options, rest: str, console: Console) -> i
     console.print()
     for line in _verdict_lines(state, rest):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
+    if options.push:
+        ranks = sum(attempt.world_size for attempt in state.attempts)
+        console.print(pushed_line(options.run_dir, options.push, ranks), highlight=False, soft_wrap=True, markup=False)
     good = state.last_good
     console.print()
     console.print(trust_table(state.checkpoints, (good.attempt, good.step, good.path) if good.exists else None))

@@ -36,3 +36,10 @@ class StatusFile:
 def status_path(run_dir: Path, attempt: int) -> Path:
     """Return where an attempt's status lines are."""
     return run_dir / "demo" / f"a{attempt}-status.jsonl"
+
+
+def write_pushed(run_dir: Path, attempt: int, rank: int, sent: int, lost: int) -> None:
+    """Say how many samples a rank has pushed and lost, when it pushed any."""
+    if sent or lost:
+        path = run_dir / "demo" / f"a{attempt}-pushed-{rank:05}.json"
+        path.write_text(json.dumps({"sent": sent, "lost": lost}) + "\n", encoding="utf-8")

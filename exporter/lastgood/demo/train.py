@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 import lastgood
 from lastgood.demo.model import CONTEXT, CharacterTransformer, loss_of
 from lastgood.demo.orphan import end_with_parent
-from lastgood.demo.status import StatusFile, status_path
+from lastgood.demo.status import StatusFile, status_path, write_pushed
 from lastgood.demo.text import mix, read_corpus, sample
 from lastgood.faults import Fault, Injector, fault_named
 from lastgood.monitor import Monitor
@@ -79,8 +79,16 @@ def run_attempt(settings: Settings) -> None:
     )
     try:
         _train(settings, monitor, model, optimizer, first)
+    except lastgood.IntegrityError:
+        # The agent ends the node's other ranks when the first is gone; they are leaving by themselves.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise
     finally:
-        monitor.close()
+        try:
+            monitor.close()
+        finally:
+            pusher = monitor.session.pusher
+            write_pushed(settings.run_dir, monitor.attempt, dist.get_rank(), pusher.sent, pusher.lost)
 
 
 def _injector(fault: Fault | None, model: CharacterTransformer) -> Injector | None:
@@ -141,7 +149,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         run_attempt(settings)
     except lastgood.IntegrityError as error:
-        # The agent ends the node's other ranks when the first is gone; they are leaving by themselves.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         print(f"IntegrityError: {error}", file=sys.stderr)
         return STOPPED
