@@ -9,7 +9,8 @@ from pathlib import Path
 
 from lastgood import wording
 from lastgood.state import Incident, RunState
-from lastgood_console.export import document, html
+from lastgood_console.export import document
+from lastgood_console.export.formats import FORMATS, render
 from lastgood_console.run_selection import (
     RUN_HELP,
     SelectionError,
@@ -19,6 +20,9 @@ from lastgood_console.run_selection import (
     select_incident,
     warn_unreadable,
 )
+
+MOST_BYTES = 64 << 20
+"""Of a document to read; one of a run of 54 days has less than one MiB."""
 
 
 def list_incidents(arguments: list[str]) -> int:
@@ -94,29 +98,53 @@ def _resume_text(incident: Incident) -> str:
 
 
 def export(arguments: list[str]) -> int:
-    """Write one incident as JSON or HTML to standard output or a file. Returns 0."""
+    """Write one incident in one of the formats to standard output or a file. Returns 0."""
     parser = argparse.ArgumentParser(
         prog="lastgood export",
-        description="Write one incident as JSON (with a published schema) or as one offline HTML report.",
+        description="Write one incident: as JSON with a published schema, as its timeline in CSV, as the draft of a "
+        "post-mortem in Markdown, or as one offline HTML report.",
     )
-    parser.add_argument("run", metavar="RUN", help=RUN_HELP.partition(";")[0])
+    parser.add_argument("run", nargs="?", metavar="RUN", help=RUN_HELP.partition(";")[0])
     parser.add_argument(
         "incident", nargs="?", metavar="INCIDENT", help="its id or the beginning of it; default: the newest open one"
     )
-    parser.add_argument("--format", choices=("json", "html"), default="json", help="default: %(default)s")
+    parser.add_argument("--format", choices=[*FORMATS], default="json", help="default: %(default)s")
+    parser.add_argument(
+        "--from", dest="source", metavar="FILE", help="an incident exported as JSON, instead of a run; - reads it in"
+    )
     parser.add_argument("--output", type=Path, metavar="FILE", help="default: standard output")
     options = parser.parse_args(arguments)
-    state = load_run(options.run)
-    warn_unreadable(state.unreadable)
-    incident = select_incident(state, options.incident)
-    write(export_text(state, incident, options.format), options.output)
+    if (options.run is None) == (options.source is None):
+        parser.error("give either RUN or --from FILE")
+    content = _of_run(options.run, options.incident) if options.source is None else _of_file(options.source)
+    write(render(content, options.format), options.output)
     return 0
 
 
-def export_text(state: RunState, incident: Incident, form: str) -> str:
-    """Return the export of an incident as text; ``form`` is ``json`` or ``html``."""
-    content = document.to_document(state, incident)
-    return html.render(content) if form == "html" else document.dumps(content)
+def _of_run(run: str, incident: str | None) -> document.Document:
+    state = load_run(run)
+    warn_unreadable(state.unreadable)
+    return document.to_document(state, select_incident(state, incident))
+
+
+def _of_file(source: str) -> document.Document:
+    """Read an exported document, from standard input when it is called ``-``."""
+    try:
+        with sys.stdin.buffer if source == "-" else Path(source).open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise SelectionError(
+                f"{source} is longer than {MOST_BYTES >> 20} MiB: no incident is; give its JSON export"
+            )
+        return document.loads(content.decode())
+    except OSError as problem:
+        raise SelectionError(
+            f"cannot read {source} ({problem.strerror}): give the JSON export of an incident"
+        ) from None
+    except UnicodeDecodeError:
+        raise SelectionError(f"{source} is not UTF-8: give the JSON export of an incident") from None
+    except document.DocumentError as problem:
+        raise SelectionError(f"{source}: {problem}") from None
 
 
 def write(text: str, output: Path | None) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -16,6 +15,7 @@ from typing import Final
 from lastgood.errors import LastgoodError
 from lastgood.ledger import Ledger, default_state_dir
 from lastgood.state import Incident, RunState, Unreadable
+from lastgood_console.characters import tamed
 
 RUN_HELP: Final = "a run directory, a folder of them, or a run's name; default: $LASTGOOD_RUNS, else ./runs"
 _SHOWN: Final = 5
@@ -83,19 +83,9 @@ def _few(names: Iterable[str]) -> str:
 
 
 def say(text: str = "") -> None:
-    """Print a line for people. What others wrote cannot steer the terminal: control characters are replaced.
-
-    So are those that turn the writing direction, which can make a line read as another one. Right-to-left letters
-    need none of them.
-    """
+    """Print a line for people. What others wrote cannot steer the terminal: such characters are replaced."""
     encoding = sys.stdout.encoding or "utf-8"
-    shown = "".join("\ufffd" if _steers(c) else c for c in text)
-    print(shown.encode(encoding, "replace").decode(encoding))
-
-
-def _steers(character: str) -> bool:
-    turns = character in "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-    return turns or (unicodedata.category(character) in {"Cc", "Cs"} and character != "\n")
+    print(tamed(text).encode(encoding, "replace").decode(encoding))
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

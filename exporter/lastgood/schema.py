@@ -122,7 +122,7 @@ def _required(names: list[str], schema: Mapping[str, Any], defs: Mapping[str, An
 def _properties(properties: Mapping[str, Any], schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Test:
     tests = {name: compile_schema(inner, defs) for name, inner in properties.items()}
     rest = schema.get("additionalProperties")
-    other = compile_schema(rest, defs) if rest else None
+    other = _not_known if rest is False else compile_schema(rest, defs) if rest else None
 
     def test(value: Any) -> str | None:
         if not isinstance(value, dict):
@@ -136,8 +136,24 @@ def _properties(properties: Mapping[str, Any], schema: Mapping[str, Any], defs: 
     return test
 
 
-def _additional(rest: Mapping[str, Any], schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Test:
+def _not_known(value: Any) -> str:
+    return ": not known here"
+
+
+def _additional(rest: Mapping[str, Any] | bool, schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Test:
     return (lambda value: None) if "properties" in schema else _properties({}, schema, defs)
+
+
+def _const(wanted: Any, schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Test:
+    return lambda value: None if value == wanted else f": {_shown(value)} is not {_shown(wanted)}"
+
+
+def _min_items(bound: int, schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Test:
+    return lambda value: f": fewer than {bound} items" if isinstance(value, list) and len(value) < bound else None
+
+
+def _max_items(bound: int, schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Test:
+    return lambda value: f": more than {bound} items" if isinstance(value, list) and len(value) > bound else None
 
 
 def _items(inner: Mapping[str, Any], schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Test:
@@ -170,6 +186,7 @@ def _shown(value: Any) -> str:
 _MAKERS: dict[str, Callable[[Any, Mapping[str, Any], Mapping[str, Any]], Test]] = {
     "type": _type,
     "enum": _enum,
+    "const": _const,
     "minimum": _minimum,
     "maximum": _maximum,
     "maxLength": _max_length,
@@ -177,6 +194,8 @@ _MAKERS: dict[str, Callable[[Any, Mapping[str, Any], Mapping[str, Any]], Test]] 
     "required": _required,
     "properties": _properties,
     "additionalProperties": _additional,
+    "minItems": _min_items,
+    "maxItems": _max_items,
     "items": _items,
     "anyOf": _any_of,
 }

@@ -10,9 +10,8 @@ from tests.app.fixtures import states
 
 from lastgood.state import RunState
 from lastgood_console.export import document, peers_chart, svg, symbols
-from lastgood_console.export.tokens import theme
 
-C = theme("light")
+C = symbols.C
 NS = "{http://www.w3.org/2000/svg}"
 
 

@@ -1,1 +1,1 @@
-"""Turn an incident into files for other people: canonical JSON with a published schema, and one offline HTML page."""
+"""Turn an incident into files for other people: canonical JSON with a published schema, CSV, Markdown, offline HTML."""

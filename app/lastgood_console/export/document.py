@@ -12,14 +12,19 @@ the strings "NaN", "Infinity" and "-Infinity". ``words`` repeats the verdict in 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from importlib.resources import files
-from typing import Any, Final, cast
+from typing import Any, Final, NoReturn, cast
 
 from lastgood import __version__, timeline, wording
+from lastgood.errors import LastgoodError
 from lastgood.events import CHECKS, CheckName, plain
+from lastgood.schema import Test, compile_schema
 from lastgood.state import Attempt, Checkpoint, Finding, Incident, LastGood, RunState
+from lastgood_console.characters import TURNING
 
 FORMAT: Final = "lastgood.incident"
 VERSION: Final = 1
@@ -29,7 +34,11 @@ MOST_CHECKPOINTS: Final = 60
 Document = dict[str, Any]
 
 
-class DocumentError(ValueError):
+_ESCAPED: Final = {ord(c): f"\\u{ord(c):04x}" for c in (*TURNING, "\u2028", "\u2029")}
+"""Characters that would make a line of the file read as another one, as JSON spells them."""
+
+
+class DocumentError(LastgoodError, ValueError):
     """The text is not an incident document that this version reads."""
 
 
@@ -40,15 +49,20 @@ def schema() -> dict[str, Any]:
 
 def dumps(document: Mapping[str, Any]) -> str:
     """Return the document as text: sorted keys, two spaces, UTF-8 letters as they are, a line end."""
-    return json.dumps(document, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(document, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
+    return text.translate(_ESCAPED) + "\n"
 
 
 def loads(text: str) -> Document:
-    """Read a document. Raises :class:`DocumentError` when it is something else or of a newer version."""
+    """Read a document and hold it to the schema.
+
+    Raises :class:`DocumentError` when it is something else, of a newer version, or breaks the schema.
+    """
     try:
-        document = json.loads(text)
-    except ValueError as problem:
-        raise DocumentError(f"not JSON: {problem}; export the incident again") from None
+        document = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+        json.dumps(document, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as problem:
+        raise DocumentError(f"not JSON: {str(problem)[:200]}; export the incident again") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise DocumentError(f"not an incident document: its format must be {FORMAT!r}")
     if document.get("version") != VERSION:
@@ -56,7 +70,24 @@ def loads(text: str) -> Document:
             f"incident document version {document.get('version')!r}: this lastgood reads version {VERSION}, "
             "use the one that wrote it"
         )
+    if broken := _validator()(document):
+        raise DocumentError(f"not a whole incident document: {broken.lstrip('.')}; export the incident again")
     return document
+
+
+@cache
+def _validator() -> Test:
+    return compile_schema(schema(), {})
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text} is too large for a number")
+    return number
 
 
 def to_document(state: RunState, incident: Incident) -> Document:

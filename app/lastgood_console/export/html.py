@@ -1,9 +1,10 @@
 """Render an incident document as one HTML file: offline, no script, printable on A4.
 
 The page is made from the document alone (:mod:`lastgood_console.export.document`), so whatever it shows is in the
-JSON, and the same document gives the same bytes. Every value is escaped; texts that people wrote and paths carry their
-own direction (``dir="auto"``), so a right-to-left name does not turn the sentence around it. The content policy in the
-head forbids whatever a browser could be talked into loading.
+JSON, and the same document gives the same bytes. It is light or dark as the reader's screen is; paper is light. Every
+value is escaped; texts that people wrote and paths carry their own direction (``dir="auto"``), so a right-to-left name
+does not turn the sentence around it, and what would turn the writing direction is replaced by a mark. The content
+policy in the head forbids whatever a browser could be talked into loading.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from lastgood import wording
 from lastgood.state import LastGood
 from lastgood.timeline import STATUS_TONES
+from lastgood_console.characters import tamed
 from lastgood_console.export.peers_chart import peers_svg
 from lastgood_console.export.svg import timeline_svg
 from lastgood_console.export.symbols import icon
@@ -56,7 +58,16 @@ def _head(document: Document) -> str:
         '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
         f'<meta name="generator" content="{e(document["written"]["by"])}">\n<title>{e(title)}</title>\n'
-        f"<style>\n:root {{ {css_variables('light')} }}\n{css}</style>"
+        f"<style>\n{_colours()}\n{css}</style>"
+    )
+
+
+def _colours() -> str:
+    """Return the tokens: light, and dark for a reader who wants it on a screen. Paper is light."""
+    dark = f":root {{ color-scheme: dark; {css_variables('dark')} }}"
+    return (
+        f":root {{ color-scheme: light; {css_variables('light')} }}\n"
+        f"@media screen and (prefers-color-scheme: dark) {{ {dark} }}"
     )
 
 
@@ -64,8 +75,8 @@ def _head(document: Document) -> str:
 
 
 def e(value: Any) -> str:
-    """Escape a value for HTML."""
-    return escape(str(value), quote=True)
+    """Escape a value for HTML; what would turn the writing direction shows as a mark."""
+    return escape(tamed(str(value), keep="\n\t"), quote=True)
 
 
 def said(text: Any) -> str:

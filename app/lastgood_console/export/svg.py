@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from html import escape
 from typing import Any, Final
-from unicodedata import bidirectional
 
 from lastgood import wording
+from lastgood_console.characters import isolated, one_line
 from lastgood_console.export.symbols import C, last_good_ring, line, num, rect, symbol
 from lastgood_console.export.tokens import BAND_OPACITY
 
@@ -29,7 +29,6 @@ FREE: Final = 0.09
 _LETTER: Final = 6.2
 """Estimated width of a letter at 11 px."""
 
-_TURNING: Final = frozenset({"R", "AL", "AN", "RLE", "RLO", "RLI", "LRE", "LRO", "LRI", "FSI"})
 _SPACINGS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400)
 
 Entry = Mapping[str, Any]
@@ -41,6 +40,7 @@ class _Canvas:
 
     lanes: Sequence[str]
     low: datetime
+    end: datetime
     high: datetime
     parts: list[str] = field(default_factory=list)
     taken: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
@@ -50,8 +50,9 @@ class _Canvas:
         return TOP + LANE * len(self.lanes)
 
     def x(self, time: str) -> float:
-        share = (wording.moment(time) - self.low) / (self.high - self.low)
-        return LEFT + share * (WIDTH - LEFT)
+        """Return where a time lies; what people said later stands at the edge of the picture."""
+        at = min(max(wording.moment(time), self.low), self.end)
+        return LEFT + (at - self.low) / (self.high - self.low) * (WIDTH - LEFT)
 
     def y(self, lane: str) -> float:
         return TOP + LANE * (self.lanes.index(lane) + 0.5)
@@ -83,15 +84,9 @@ def width_of(text: str) -> float:
 
 def text_at(x: float, y: float, text: str, colour: str, anchor: str = "start", extra: str = "") -> str:
     """Return a label. A right-to-left text is isolated, so that it does not turn its surroundings round."""
-    said = escape(isolated(text))
+    said = escape(isolated(one_line(text)))
     more = f' text-anchor="{anchor}"' if anchor != "start" else ""
     return f'<text x="{num(x)}" y="{num(y)}" fill="{colour}"{more}{" " + extra if extra else ""}>{said}</text>'
-
-
-def isolated(text: str) -> str:
-    """Return a text with its own direction, when it holds right-to-left letters or marks."""
-    turns = any(bidirectional(c) in _TURNING for c in text)
-    return f"\u2068{text}\u2069" if turns else text
 
 
 def timeline_svg(document: Mapping[str, Any]) -> str:
@@ -99,10 +94,11 @@ def timeline_svg(document: Mapping[str, Any]) -> str:
     entries: Sequence[Entry] = [e for e in document["timeline"] if e["at"] and e["until"]]
     if not entries:
         return ""
-    low = min(wording.moment(e["at"]) for e in entries)
-    end = max(wording.moment(e["until"]) for e in entries)
+    timed = [e for e in entries if e["lane"] != "notes"] or entries
+    low = min(wording.moment(e["at"]) for e in timed)
+    end = max(wording.moment(e["until"]) for e in timed)
     span = max(end - low, timedelta(seconds=1))
-    canvas = _Canvas(document["lanes"], low, low + span / (1 - FREE))
+    canvas = _Canvas(document["lanes"], low, end, low + span / (1 - FREE))
     _window(canvas, entries)
     _axis(canvas)
     _lane_names(canvas)
@@ -111,14 +107,15 @@ def timeline_svg(document: Mapping[str, Any]) -> str:
             canvas.take(entry["lane"], canvas.x(entry["at"]) - 6, canvas.x(entry["at"]) + 7)
     for entry in sorted(entries, key=_importance):
         _DRAW.get(entry["kind"], _skip)(canvas, entry, document)
-    now = canvas.x(max(e["until"] for e in entries))
+    now = canvas.x(end.isoformat())
     canvas.add(line(now, TOP, now, canvas.bottom, C["line2"]))
     return _frame(canvas, document)
 
 
 def _frame(canvas: _Canvas, document: Mapping[str, Any]) -> str:
     height = canvas.bottom + AXIS
-    name = escape(f"Timeline of incident {document['incident']['id']}: {document['words']['headline']}", quote=True)
+    words = f"Timeline of incident {document['incident']['id']}: {document['words']['headline']}"
+    name = escape(one_line(words), quote=True)
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="timeline" role="img" aria-label="{name}" '
         f'viewBox="0 0 {num(WIDTH)} {num(height)}" width="{num(WIDTH)}" height="{num(height)}" font-size="11">'
@@ -157,7 +154,7 @@ def _window(canvas: _Canvas, entries: Sequence[Entry]) -> None:
 
 def _axis(canvas: _Canvas) -> None:
     for time, text in ticks(canvas.low, canvas.high):
-        x = canvas.x(time.isoformat())
+        x = LEFT + (time - canvas.low) / (canvas.high - canvas.low) * (WIDTH - LEFT)
         canvas.add(line(x, TOP, x, canvas.bottom, C["line"], 1, 'stroke-opacity="0.6"'))
         if LEFT + 14 < x < WIDTH - 14:
             canvas.add(text_at(x, canvas.bottom + 14, text, C["ink3"], "middle"))

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from lastgood_console.export.tokens import theme
+from lastgood_console.export.tokens import TOKENS, css_name
 
-C: Final = theme("light")
-"""The report is light only: it is printed."""
+C: Final[Mapping[str, str]] = {token: f"var({css_name(token)})" for token in TOKENS}
+"""Token -> the variable that the report sets for its light and its dark reader (see :mod:`.tokens`)."""
 
 RADIUS: Final = 7.0
 
