@@ -1,0 +1,78 @@
+"""Write the PromQL that several panels share.
+
+The rules that every query keeps:
+
+- Two ledgers on one run export the same series: ``max by (...)`` over labels of ours takes ``job`` and ``instance``
+  away before anything is added up.
+- A rank's series is joined with ``rank_info`` on ``(job, instance, run, rank)``, never on the rank alone: two attempts
+  overlap while a job restarts. ``topk by (...) (1, ...)`` makes the right side unique, since one duplicate would fail
+  the whole query.
+- A norm that is not a number is left out by ``x == x``.
+- 16,384 ranks are never drawn as lines. A chart shows quantiles, or the few series that stand out *at the end of the
+  time range*: ``topk(5, x)`` alone takes other series at every step and draws any number of lines,
+  ``topk(5, x @ end())`` takes five.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lastgood.catalogue import PREFIX
+
+RANK_KEY: Final = "job, instance, run, rank"
+RECENT: Final = "1h"
+"""How long before the end of the time range a rank may have fallen silent and still be chosen: a run that stopped
+is when people look."""
+
+
+def where(*matchers: str) -> str:
+    """Return matchers in braces."""
+    return "{" + ",".join(matcher for matcher in matchers if matcher) + "}"
+
+
+def ledger(name: str, *matchers: str, by: str = "run") -> str:
+    """Return a ledger's series by the labels ``by``, once however many ledgers export it."""
+    return f"max by ({by}) ({PREFIX}{name}{where(*matchers)})"
+
+
+def total(name: str, *matchers: str, by: str = "run", per: str = "") -> str:
+    """Return the sum of a ledger's series over all labels of ``by`` but ``per``."""
+    grouping = f" by ({per})" if per else ""
+    return f"sum{grouping} ({ledger(name, *matchers, by=by)})"
+
+
+def latest(name: str, *matchers: str, by: str, over: str = "$__range") -> str:
+    """Return the last value within ``over`` before the end of the time range: the same at every step of a chart."""
+    return f"max by ({by}) (last_over_time({PREFIX}{name}{where(*matchers)}[{over}] @ end()))"
+
+
+def known(series: str) -> str:
+    """Return the samples that are a number."""
+    return f"({series} == {series})"
+
+
+def with_gpu(series: str, *matchers: str, more: str = "") -> str:
+    """Return ``series`` of ranks with the label ``gpu_uuid`` of the GPU that each runs on, and those in ``more``."""
+    labels = ", ".join(part for part in ("gpu_uuid", more) if part)
+    info = f"topk by ({RANK_KEY}) (1, {PREFIX}rank_info{where(*matchers)})"
+    return f"{series} * on ({RANK_KEY}) group_left ({labels}) {info}"
+
+
+def quantile(share: float, series: str) -> str:
+    """Return a quantile over the ranks of each run."""
+    return f"quantile by (run) ({share}, {series})"
+
+
+def overdue(runs: str) -> str:
+    """Return 1 or 0 for each check of each active run: whether it should have passed again by now."""
+    late = (
+        f"{ledger('run_step', runs)} > bool on (run) group_right () {ledger('check_due_step', runs, by='run, check')}"
+    )
+    return f"({late}) and on (run) {ledger('run_active', runs)} == 1"
+
+
+def mean_seconds(name: str, *matchers: str, by: str) -> str:
+    """Return the mean of a summary over the last few samples of each rank. Without an observation: no value."""
+    series = PREFIX + name, where(*matchers)
+    added, counted = (f"rate({series[0]}_{part}{series[1]}[$__rate_interval])" for part in ("sum", "count"))
+    return f"max by ({by}) ({added} / ({counted} > 0))"
