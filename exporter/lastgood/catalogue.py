@@ -30,6 +30,8 @@ UNKNOWN: Final = "unknown"
 
 NONFINITE_STAGES: Final = ("loss", "local", "reduced")
 NORM_STAGES: Final = ("local", "reduced")
+DEVICE_SENSORS: Final = ("core", "memory")
+"""The temperatures of a device."""
 PARTS: Final = ("check", "device", "journal", "delivery")
 """Parts of the exporter that can fail without stopping the training."""
 
@@ -91,7 +93,7 @@ _run = partial(_metric, "run", ("run",))
 _NEVER = "-1 = never."
 _NONE = "-1 = none."
 _OPEN = "Exists only while the incident is open."
-_LATER = "Not exported yet."
+_SENSOR = "Absent without a GPU, without this sensor, and when the driver no longer answers."
 
 RANK_METRICS: Final = (
     _rank("rank_info", "gauge", "info", "Place of this rank, always 1",
@@ -114,13 +116,13 @@ RANK_METRICS: Final = (
           check=CHECKS),
     _rank("check_last_pass_step", "gauge", "steps", "Step of the newest state that passed a check on this rank", _NEVER,
           check=CHECKS),
-    _rank("gpu_power_watts", "gauge", "watts", "Power draw of the GPU", _LATER, False),
-    _rank("gpu_energy_joules_total", "counter", "joules", "Energy the GPU used", _LATER, False),
-    _rank("gpu_temperature_celsius", "gauge", "celsius", "Temperature of the GPU", _LATER, False,
-          sensor=("core", "memory")),
+    _rank("gpu_power_watts", "gauge", "watts", "Power draw of the GPU", _SENSOR),
+    _rank("gpu_energy_joules_total", "counter", "joules", "Energy the GPU used since its driver was loaded", _SENSOR),
+    _rank("gpu_temperature_celsius", "gauge", "celsius", "Temperature of the GPU", _SENSOR, sensor=DEVICE_SENSORS),
     _rank("gpu_temperature_margin_celsius", "gauge", "celsius", "Degrees left before the GPU slows itself down",
-          _LATER, False),
-    _rank("gpu_ecc_uncorrected_total", "counter", "", "Uncorrectable memory errors of the GPU", _LATER, False),
+          f"{_SENSOR} A device that says 0 or less has no such sensor."),
+    _rank("gpu_ecc_uncorrected_total", "counter", "", "Uncorrectable memory errors of the GPU since its driver was "
+          "loaded", _SENSOR),
     _rank("exporter_errors_total", "counter", "", "Failures of lastgood itself; training went on", part=PARTS),
 )  # fmt: skip
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
+from lastgood.devices import choice as devices_of
 from lastgood.errors import ConfigError
 from lastgood.events import CHECKS, is_slug, slug
 from lastgood.push_receiver import push_address
@@ -65,6 +66,12 @@ class Config:
     """``user:password`` for ``push_url``. Never logged, never journaled."""
     push_seconds: float = 10.0
     """Seconds between two steps whose metrics are pushed; 0 pushes every step."""
+    devices: str = "auto"
+    """Whether each rank reads its GPU's sensors: ``auto`` or ``off``. Switch it off where dcgm-exporter runs, whose
+    series join on the GPU's UUID. ``fake`` makes the numbers up (of a device called FAKE-GPU), for demos without a GPU;
+    ``fake:hot`` and others let it misbehave."""
+    device_seconds: float = 5.0
+    """Seconds between two looks at the sensors."""
     node: str = ""
     """Name of this node. Default: ``SLURMD_NODENAME``, ``NODE_NAME``, else the host name."""
     save_timeout_seconds: float = 60.0
@@ -80,6 +87,8 @@ class Config:
         _require(self.save_timeout_seconds > 0, "save_timeout_seconds", self.save_timeout_seconds, "above 0 seconds")
         _require(self.push_seconds >= 0, "push_seconds", self.push_seconds, "0 or more seconds")
         self._require_push()
+        _require(devices_of.allowed(self.devices), "devices", self.devices, f"auto, off, {devices_of.FAKES}")
+        _require(0.1 <= self.device_seconds <= 60, "device_seconds", self.device_seconds, "0.1 to 60 seconds")
         _require(self.budget is None, "budget", self.budget, "None: adaptive cadences come with a later release")
         _require(
             "://" not in self.run_dir,

@@ -204,6 +204,30 @@ class InjectionData(TypedDict, total=False):
     permanent: bool
 
 
+class ExcursionData(TypedDict, total=False):
+    """``device.excursion``: a sensor left its range, or came back (``state``). Context for people, never evidence.
+
+    Both lines of one excursion have its ``excursion`` (unique within the writer). ``value`` is the worst one so far,
+    ``limit`` what it is held to. ``kept_back``: excursions of this kind that were not told since the last line.
+    """
+
+    excursion: str
+    state: Literal["started", "ended"]
+    nature: Literal["thermal_margin", "power_deviates", "uncorrected_ecc"]
+    sensor: Literal["margin", "power", "ecc"]
+    value: float
+    limit: float
+    unit: Literal["celsius", "watts", "errors"]
+    started: str
+    ended: str | None
+    rank: int
+    node: str
+    gpu_uuid: str
+    slot: int
+    kept_back: int
+    text: str
+
+
 class RestartData(TypedDict, total=False):
     """``restart``: why a new attempt began, and what the old one cost. ``excluded``: nodes that it leaves out."""
 

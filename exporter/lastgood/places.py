@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from lastgood.devices.choice import Backend, Devices, choose, visible_mig
 from lastgood.state import Place
 
 NAME_LENGTH = 256
@@ -28,19 +29,42 @@ def node_name(setting: str = "", environ: Mapping[str, str] | None = None) -> st
     return "".join(c if c.isprintable() else "?" for c in name)[:NAME_LENGTH]
 
 
-def here(rank: int, node: str, device: torch.device, environ: Mapping[str, str] | None = None) -> Place:
-    """Return this rank's place. Without a GPU the identity is ``cpu-<slot>``."""
+def here(
+    rank: int, node: str, device: torch.device, setting: str = "auto", environ: Mapping[str, str] | None = None
+) -> tuple[Place, Devices]:
+    """Return this rank's place, and its device by the setting ``devices``. Without a GPU it is ``cpu-<slot>``."""
     environ = os.environ if environ is None else environ
     local = environ.get("LOCAL_RANK") or environ.get("SLURM_LOCALID") or "0"
     slot = int(local) if local.isdecimal() else 0
-    return Place(rank=rank, node=node, gpu_uuid=gpu_uuid(device) or f"cpu-{slot}", slot=slot)
+    found = choose(setting, backend=backend(device), gpu_uuid=gpu_uuid(device, environ), pci_bus_id=pci_bus_id(device),
+                   node=node, slot=slot, seed=torch.initial_seed())  # fmt: skip
+    return Place(rank=rank, node=node, gpu_uuid=found.gpu_uuid or f"cpu-{slot}", slot=slot), found
 
 
-def gpu_uuid(device: torch.device) -> str:
-    """Return the GPU's UUID as NVML prints it, or an empty text without a GPU. Not run on a GPU so far."""
+def backend(device: torch.device) -> Backend:
+    """Return whose GPU it is."""
+    return "none" if device.type != "cuda" else "rocm" if torch.version.hip else "cuda"
+
+
+def gpu_uuid(device: torch.device, environ: Mapping[str, str]) -> str:
+    """Return the GPU's UUID as NVML prints it, or an empty text without a GPU. Not run on a GPU so far.
+
+    torch's properties may name the GPU of a MIG instance; then the instance is what CUDA_VISIBLE_DEVICES says.
+    """
     if device.type != "cuda":
         return ""
-    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+    index = torch.cuda.current_device() if device.index is None else device.index
+    instance = visible_mig(environ.get("CUDA_VISIBLE_DEVICES", ""), index)
+    return instance or f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+
+
+def pci_bus_id(device: torch.device) -> str:
+    """Return where the GPU is on the bus as NVML prints it; an empty text without one, or where torch cannot say."""
+    if device.type != "cuda":
+        return ""
+    known = torch.cuda.get_device_properties(device)
+    domain, bus, place = (getattr(known, f"pci_{name}_id", None) for name in ("domain", "bus", "device"))
+    return "" if domain is None or bus is None or place is None else f"{domain:08X}:{bus:02X}:{place:02X}.0"
 
 
 def environment_key(device: torch.device) -> str:

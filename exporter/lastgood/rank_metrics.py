@@ -3,8 +3,9 @@
 The training loop writes, a scrape reads. So a write is a plain assignment of a few hundred nanoseconds, nothing here
 waits for the device, and a scrape hands out the values that were last written. The numbers live in this object
 rather than in ``prometheus_client`` metrics: those turn into files when ``PROMETHEUS_MULTIPROC_DIR`` is set for the
-user's own server, and they add ``_created`` series. Not covered: findings (the ledger has them, this process may die
-before it is scraped) and device sensors.
+user's own server, and they add ``_created`` series. What the device's sensors said comes from a thread of its own
+(``lastgood.devices``) and is only looked at here. Not covered: findings (the ledger has them, this process may die
+before it is scraped).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client import Metric as Family
 
 from lastgood.catalogue import NONFINITE_STAGES, NORM_STAGES, PARTS, PREFIX, exported, label_value
+from lastgood.devices.reading import Reading
 from lastgood.events import CHECKS
 
 
@@ -41,7 +43,8 @@ class Frozen:
 class RankMetrics:
     """Collect the rank metrics of the catalogue; registers itself with ``registry``.
 
-    ``gpu_uuid`` is ``cpu-<local rank>`` without a GPU. ``clock`` returns Unix seconds.
+    ``gpu_uuid`` is ``cpu-<local rank>`` without a GPU. ``clock`` returns Unix seconds. ``device`` is asked for the last
+    reading of the device's sensors at every look, and must answer at once; set it when there is a device.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class RankMetrics:
         version: str,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self.device: Callable[[], Reading | None] = lambda: None
         self._base = [label_value(value) for value in (run, rank, node)]
         self._clock = clock
         self._lock = threading.Lock()  # counters are also raised by the threads that write and deliver
@@ -80,6 +84,16 @@ class RankMetrics:
             "check_last_pass_step": {(check,): -1.0 for check in CHECKS},
             "exporter_errors_total": {(part,): 0.0 for part in PARTS},
         }
+
+    @property
+    def last_step(self) -> int:
+        """Return the last step that ended."""
+        return int(self._values["step"][()])
+
+    def locate(self, pci_bus_id: str) -> None:
+        """Note where the device is on the bus, once its driver has said it."""
+        (info,) = self._values["rank_info"]
+        self._values["rank_info"] = {(*info[:2], label_value(pci_bus_id), *info[3:]): 1.0}
 
     def step(self, step: int, seconds: float | None, deadline: float | None) -> None:
         """Note that ``step`` ended, after ``seconds`` (None: no earlier step to count from).
@@ -126,7 +140,8 @@ class RankMetrics:
 
     def freeze(self) -> Frozen:
         """Return a copy of all values, in a few microseconds, for :meth:`families` to render later."""
-        return Frozen({name: dict(rows) for name, rows in list(self._values.items())}, self._durations)
+        sensors = _device_rows(self.device())
+        return Frozen({name: dict(rows) for name, rows in list(self._values.items())} | sensors, self._durations)
 
     def families(self, frozen: Frozen) -> Iterator[Family]:
         """Yield the families with the values of a copy."""
@@ -145,3 +160,19 @@ class RankMetrics:
     def describe(self) -> Iterator[Family]:
         """Yield the empty families, so that two ranks cannot register in one registry."""
         return (metric.family() for metric in exported("rank"))
+
+
+def _device_rows(reading: Reading | None) -> dict[str, dict[tuple[str, ...], float]]:
+    """Return the series of a device; a sensor without an answer has none."""
+    if reading is None:
+        return {}
+    rows: dict[str, dict[tuple[str, ...], float | None]] = {
+        "gpu_power_watts": {(): reading.power_watts},
+        "gpu_energy_joules_total": {(): reading.energy_joules},
+        "gpu_temperature_celsius": {("core",): reading.core_celsius, ("memory",): reading.memory_celsius},
+        "gpu_temperature_margin_celsius": {(): reading.margin_celsius},
+        "gpu_ecc_uncorrected_total": {(): reading.ecc_uncorrected},
+    }
+    return {
+        name: {labels: value for labels, value in values.items() if value is not None} for name, values in rows.items()
+    }

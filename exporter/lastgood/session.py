@@ -22,6 +22,7 @@ from lastgood._version import __version__
 from lastgood.comm import World
 from lastgood.config import Config
 from lastgood.delivery import Delivery, NoDelivery
+from lastgood.devices import Devices, DeviceWatch, ExcursionRules, NoDevices, Reading
 from lastgood.endpoint import Endpoint
 from lastgood.errors import ConfigError
 from lastgood.journal import claim_attempt, run_id_of
@@ -55,8 +56,9 @@ class Session:
         self.run_dir = Path(config.run_dir).absolute()
         self.config = config = self._named(config, named)
         self.registry = registry if registry is not None else CollectorRegistry()
-        mine = here(world.rank, node_name(config.node), device)
-        rows = world.gather_json([mine.node, mine.gpu_uuid, mine.slot, environment_key(device)])
+        mine, found = here(world.rank, node_name(config.node), device, config.devices)
+        key = environment_key(device) + (", fake GPU" if found.fake else "")
+        rows = world.gather_json([mine.node, mine.gpu_uuid, mine.slot, key])
         self.places = tuple(Place(rank, row[0], row[1], row[2]) for rank, row in enumerate(rows))
         self.place = self.places[world.rank]
         self.nodes = [place.node for place in self.places]
@@ -69,6 +71,7 @@ class Session:
             node=self.place.node,
             local_rank=self.place.slot,
             gpu_uuid=self.place.gpu_uuid,
+            pci_bus_id=found.pci_bus_id,
             attempt=self.attempt,
             version=__version__,
         )
@@ -81,6 +84,9 @@ class Session:
             delivery=self._delivery(),
             on_error=self.metrics.error,
         )
+        self._excursions = ExcursionRules(self.place)
+        self.devices = self._watched(found)
+        self.metrics.device = self.devices.current
         self.pusher = pusher_for(config, self.metrics, f"{self.place.node}:{world.rank}", self.metrics.error)
         self.topology = topology_name(self.attempt)
         self.endpoint = self._serve()
@@ -122,10 +128,32 @@ class Session:
     def close(self) -> None:
         """Stop serving, deliver what is left (within a second) and close the journal. May be called twice."""
         deadline = time.monotonic() + END_SECONDS
+        self.devices.close()
         self.pusher.end()
         self.endpoint.close()
         self.publisher.close()
         self.pusher.close(max(0.0, deadline - time.monotonic()))
+
+    def _watched(self, found: Devices) -> DeviceWatch | NoDevices:
+        if found.open_sensors is None:
+            return NoDevices()
+        return DeviceWatch(
+            found.open_sensors,
+            interval_seconds=self.config.device_seconds,
+            on_reading=self._on_reading,
+            on_problem=self._on_device_problem,
+        )
+
+    def _on_reading(self, reading: Reading, at: float) -> None:
+        """Journal what has left its range; runs on the watching thread."""
+        if reading.pci_bus_id:
+            self.metrics.locate(reading.pci_bus_id)
+        for data in self._excursions.take(reading, at):
+            self.publisher.write("device.excursion", data, self.metrics.last_step)
+
+    def _on_device_problem(self, kind: str, text: str) -> None:
+        self.metrics.error("device")
+        warn(f"the device's sensors ({kind}): {text}. Training goes on.")
 
     def _claim(self) -> tuple[int, bool]:
         """Rank 0 claims the attempt; all ranks hear its number, and whether there is a journal."""

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from lastgood.events import CheckName, Confidence, Event, Nature, Result, Scope, Status
 
 Trust = Literal["trusted", "unverified", "suspect", "tainted", "missing", "unreadable"]
 IncidentState = Literal["open", "recovered", "closed", "reopened"]
+
+
+FAKE_PREFIX: Final = "FAKE-GPU-"
+"""How the UUID of a device begins that is made up, to show what lastgood does where there is no GPU."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
-from lastgood.state import Cost, Finding, Incident, LastGood, Place, Window
+from lastgood.state import FAKE_PREFIX, Cost, Finding, Incident, LastGood, Place, Window
 
 TRUST_SYMBOLS: Final = {
     "trusted": "✓",
@@ -82,19 +82,26 @@ def date_text(time: str) -> str:
 
 
 def gpu_text(gpu_uuid: str) -> str:
-    """Return a GPU UUID to its first four digits: ``GPU-8c1e…``."""
+    """Return a GPU UUID to its first four digits: ``GPU-8c1e…``; one that is made up says so: ``fake GPU 8c1e…``."""
+    if is_fake(gpu_uuid):
+        return f"fake GPU {gpu_uuid.removeprefix(FAKE_PREFIX)[:4]}…"
     prefix, dash, rest = gpu_uuid.partition("-")
     return f"{prefix}-{rest[:4]}…" if dash and len(rest) > 4 else gpu_uuid
 
 
+def is_fake(gpu_uuid: str) -> bool:
+    """Tell whether a device is made up (:mod:`lastgood.devices.fake_nvml`)."""
+    return gpu_uuid.startswith(FAKE_PREFIX)
+
+
 def has_gpu(place: Place) -> bool:
-    """Tell whether a place is a GPU."""
-    return not place.gpu_uuid.startswith("cpu-")
+    """Tell whether a place is a GPU, and a real one."""
+    return not (place.gpu_uuid.startswith("cpu-") or is_fake(place.gpu_uuid))
 
 
 def device_text(place: Place) -> str:
     """Name a device: ``node-b, GPU-8c1e…, slot 1``, or ``node-b, slot 1 (no GPU)``."""
-    if has_gpu(place):
+    if has_gpu(place) or is_fake(place.gpu_uuid):
         return f"{place.node}, {gpu_text(place.gpu_uuid)}, slot {place.slot}"
     return f"{place.node}, slot {place.slot} (no GPU)"
 
@@ -172,14 +179,24 @@ def status_word(incident: Incident) -> str:
 
 def scope_phrase(incident: Incident) -> str:
     """Return what the verdict word refers to: ``to a GPU``, ``between two GPUs``, ``not hardware``."""
-    thing = "GPU" if incident.suspects and all(has_gpu(s) for s in incident.suspects) else "device without a GPU"
+    thing = _thing(incident)
     if incident.status == "attributed":
         return {"gpu": f"to a {thing}", "node": "to a node", "group": "to a group"}.get(incident.scope, "to the job")
     if incident.status == "undecided":
         count = len(incident.suspects)
         number = {2: "two", 3: "three", 4: "four"}.get(count, str(count))
-        return f"between {number} {thing.replace('device', 'devices')}{'s' if thing == 'GPU' else ''}" if count else ""
+        things = thing.replace("device", "devices") if thing.startswith("device") else f"{thing}s"
+        return f"between {number} {things}" if count else ""
     return {"confirmed": "no rank stands out", "cleared": "not hardware"}.get(incident.status, "not yet known why")
+
+
+def _thing(incident: Incident) -> str:
+    """Return what was named. Mixed and without suspects: what is surely true of them."""
+    if incident.suspects and all(has_gpu(s) for s in incident.suspects):
+        return "GPU"
+    if incident.suspects and all(is_fake(s.gpu_uuid) for s in incident.suspects):
+        return "fake GPU"
+    return "device without a GPU"
 
 
 def nature_phrase(incident: Incident) -> str:

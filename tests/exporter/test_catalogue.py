@@ -20,9 +20,9 @@ def test_a_rank_has_exactly_36_series_with_all_checks_and_sensors() -> None:
     assert sum(map(series, RANK_METRICS)) == 36
 
 
-def test_a_rank_has_30_series_while_device_series_are_not_exported() -> None:
-    assert sum(map(series, exported("rank"))) == 30
-    assert not any(metric.name.startswith("lastgood_gpu_") for metric in exported("rank"))
+def test_a_rank_has_36_series_of_which_6_are_its_devices() -> None:
+    assert sum(map(series, exported("rank"))) == 36
+    assert sum(series(metric) for metric in exported("rank") if metric.name.startswith("lastgood_gpu_")) == 6
 
 
 def test_every_run_metric_is_exported() -> None:

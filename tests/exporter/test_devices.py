@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lastgood.devices import DeviceWatch, NoDevices, Reading, SensorError, choose, nvml
-from lastgood.devices.choice import allowed
+from lastgood.devices.choice import allowed, visible_mig
 from lastgood.devices.fake_nvml import MODES, FakeNvml, fake_uuid
 from lastgood.devices.nvml import NvmlSensors
 from lastgood.devices.rocm import AmdSensors
@@ -67,7 +67,7 @@ def test_the_same_seed_and_second_give_the_same_numbers_and_another_device_other
 
 def test_a_sensor_that_the_device_has_not_is_absent_and_no_failure() -> None:
     reading = NvmlSensors(UUID, library=fake("bare")).read()
-    assert reading == Reading(core_celsius=reading.core_celsius)
+    assert reading == Reading(core_celsius=reading.core_celsius, pci_bus_id="00000000:11:00.0")
     assert reading.core_celsius
 
 
@@ -363,6 +363,9 @@ class FakeAmdSmi:
     def amdsmi_get_gpu_device_bdf(self, handle: str) -> str:
         return {"other": "0000:0c:00.0", "mine": "0000:23:00.0"}[handle]
 
+    def amdsmi_get_gpu_enumeration_info(self, handle: str) -> dict[str, Any]:
+        return {"hip_id": 0, "hip_uuid": {"other": "GPU-1234", "mine": "GPU-abcd"}[handle]}
+
     def _answer(self, key: Any) -> Any:
         if self.answers[key] is None:
             raise RuntimeError("Error code:\n\t2 | AMDSMI_STATUS_NOT_SUPPORTED - Feature not supported")
@@ -389,7 +392,7 @@ def amd(answers: dict[Any, Any] | None = None) -> Reading:
 
 def test_an_amd_device_is_found_by_its_place_and_answers_in_base_units() -> None:
     wanted = Reading(power_watts=540, energy_joules=30.6, core_celsius=61, memory_celsius=70, margin_celsius=39,
-                     ecc_uncorrected=2)  # fmt: skip
+                     ecc_uncorrected=2, pci_bus_id="0000:23:00.0")  # fmt: skip
     assert amd() == wanted
 
 
@@ -412,6 +415,16 @@ def test_an_amd_device_of_which_nothing_answers_is_lost() -> None:
 
 
 def test_an_amd_device_at_an_unknown_place_is_not_guessed() -> None:
-    for place in ("", "0000:99:00.0"):
+    for place, uuid in (("", ""), ("", "GPU-1"), ("0000:99:00.0", "GPU-AB-CD")):
         with pytest.raises(SensorError, match="amdsmi knows no GPU at"):
-            AmdSensors(place, library=FakeAmdSmi())
+            AmdSensors(place, uuid, library=FakeAmdSmi())
+
+
+def test_an_amd_device_whose_place_torch_does_not_tell_is_found_by_its_hip_uuid() -> None:
+    assert AmdSensors("", "GPU-AB-CD", library=FakeAmdSmi()).read().pci_bus_id == "0000:23:00.0"
+
+
+def test_the_mig_instance_of_a_process_is_the_visible_one() -> None:
+    assert visible_mig("MIG-1, MIG-2", 1) == "MIG-2"
+    assert [visible_mig(text, 0) for text in ("", "0,1", "GPU-1")] == ["", "", ""]
+    assert visible_mig("MIG-1", 1) == ""

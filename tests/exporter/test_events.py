@@ -47,7 +47,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "progress": {"step": 100, "step_seconds": 0.1, "seconds": {"productive": 3.0}, "passed": {"finite": 100},
                  "grad_norm": [0.1, 0.2, "NaN"], "extremes": [[3, 2.0]]},
     "restart": {"reason": "integrity", "seconds": 2.0, "lost_steps": 50, "excluded": ["node-b"]},
-    "device.excursion": {"sensor": "core"},
+    "device.excursion": {"excursion": "thermal_margin-3-1", "state": "ended", "nature": "thermal_margin",
+                         "sensor": "margin", "value": 3.0, "limit": 5.0, "unit": "celsius", "started": utc(1.0),
+                         "ended": utc(2.0), "rank": 3, "node": "node-b", "gpu_uuid": "GPU-1", "slot": 1,
+                         "kept_back": 0, "text": "rank 3: 3 °C left"},
     "alert": {"name": "ReplayMismatch", "status": "firing", "severity": "critical", "summary": "rank 3 disagreed",
               "description": "", "labels": {"run": "llama-7b"}, "starts_at": utc(1.0), "ends_at": utc(2.0),
               "fingerprint": "b2f1", "source": "alertmanager", "generator_url": "", "runbook_url": "",
@@ -89,7 +92,8 @@ def test_every_shipped_schema_is_a_valid_json_schema_and_compiles(name: str) -> 
         ("run.started", events.RunStartedData), ("run.ended", events.RunEndedData), ("check", events.CheckData),
         ("finding", events.FindingData), ("verdict", events.VerdictData), ("checkpoint.saved", events.CheckpointData),
         ("progress", events.ProgressData), ("restart", events.RestartData), ("note", events.NoteData),
-        ("action", events.ActionData), ("injection", events.InjectionData), ("alert", events.AlertData),
+        ("action", events.ActionData), ("injection", events.InjectionData),
+        ("device.excursion", events.ExcursionData), ("alert", events.AlertData),
     ],
 )  # fmt: skip
 def test_the_schemas_name_the_fields_of_the_typed_dicts(type: str, data: Any) -> None:

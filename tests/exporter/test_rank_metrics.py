@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lastgood.catalogue import exported
+from lastgood.devices import Reading
 from lastgood.rank_metrics import RankMetrics
 
 BASE = {"run": "llama-7b", "rank": "3", "node": "node-b"}
@@ -33,11 +34,47 @@ def value(registry: CollectorRegistry, metrics: RankMetrics) -> Any:
     return lambda name, **labels: registry.get_sample_value(f"lastgood_{name}", BASE | labels)
 
 
-def test_a_rank_exports_30_series_before_its_first_step(registry: CollectorRegistry, metrics: RankMetrics) -> None:
+ALL_SENSORS = Reading(power_watts=640, energy_joules=9e6, core_celsius=61, memory_celsius=72, margin_celsius=26,
+                      ecc_uncorrected=0)  # fmt: skip
+
+
+def test_a_rank_exports_30_series_without_a_gpu_before_its_first_step(
+    registry: CollectorRegistry, metrics: RankMetrics
+) -> None:
     assert sum(len(family.samples) for family in registry.collect()) == 30
 
 
+def test_a_rank_exports_36_series_with_all_sensors_of_its_gpu(
+    registry: CollectorRegistry, metrics: RankMetrics, value: Any
+) -> None:
+    metrics.device = lambda: ALL_SENSORS
+    assert sum(len(family.samples) for family in registry.collect()) == 36
+    assert (value("gpu_power_watts"), value("gpu_energy_joules_total")) == (640, 9e6)
+    assert [value("gpu_temperature_celsius", sensor=sensor) for sensor in ("core", "memory")] == [61, 72]
+    assert (value("gpu_temperature_margin_celsius"), value("gpu_ecc_uncorrected_total")) == (26, 0)
+
+
+def test_a_sensor_without_an_answer_has_no_series(metrics: RankMetrics, value: Any) -> None:
+    metrics.device = lambda: Reading(core_celsius=61)
+    assert value("gpu_temperature_celsius", sensor="core") == 61
+    assert value("gpu_temperature_celsius", sensor="memory") is None
+    assert value("gpu_power_watts") is None
+    metrics.device = lambda: None
+    assert value("gpu_temperature_celsius", sensor="core") is None
+
+
+def test_the_place_of_the_device_is_known_once_its_driver_has_said_it(
+    registry: CollectorRegistry, metrics: RankMetrics, value: Any
+) -> None:
+    labels = {"local_rank": "1", "gpu_uuid": "cpu-1", "attempt": "2", "version": "0.1.0"}
+    assert value("rank_info", pci_bus_id="unknown", **labels) == 1
+    metrics.locate("00000000:11:00.0")
+    assert value("rank_info", pci_bus_id="00000000:11:00.0", **labels) == 1
+    assert value("rank_info", pci_bus_id="unknown", **labels) is None
+
+
 def test_every_series_has_the_labels_of_the_catalogue(registry: CollectorRegistry, metrics: RankMetrics) -> None:
+    metrics.device = lambda: ALL_SENSORS
     labels = {name: set(metric.labels) for metric in exported("rank") for name in metric.series_names}
     samples = [sample for family in registry.collect() for sample in family.samples]
     assert {sample.name for sample in samples} == set(labels)
@@ -47,7 +84,7 @@ def test_every_series_has_the_labels_of_the_catalogue(registry: CollectorRegistr
 
 def test_counters_start_at_zero(registry: CollectorRegistry, metrics: RankMetrics) -> None:
     counters = [family for family in registry.collect() if family.type == "counter"]
-    assert len(counters) == 4
+    assert len(counters) == 6  # the device's two have no series without one
     assert {sample.value for family in counters for sample in family.samples} == {0.0}
 
 

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 
-from lastgood.devices.fake_nvml import MODES, FakeNvml, fake_pci_bus_id
+from lastgood.devices.fake_nvml import MODES, FakeNvml
 from lastgood.devices.nvml import NvmlSensors
 from lastgood.devices.reading import Sensors
 from lastgood.devices.rocm import AmdSensors
+from lastgood.state import FAKE_PREFIX
 
 Backend = Literal["cuda", "rocm", "none"]
 
 FAKE: Final = "fake"
+FAKES: Final = f"fake or fake:MODE with MODE one of {', '.join(MODES)}"
+"""What a setting may say about the fake."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +31,7 @@ class Devices:
     @property
     def fake(self) -> bool:
         """Tell whether it is made up."""
-        return self.gpu_uuid.startswith("FAKE-")
+        return self.gpu_uuid.startswith(FAKE_PREFIX)
 
 
 def choose(
@@ -40,15 +43,19 @@ def choose(
     """
     if is_fake(setting) and backend == "none":
         library = FakeNvml(node, slot, seed=seed, mode=fake_mode(setting))
-        place = fake_pci_bus_id(slot)
-        return Devices(gpu_uuid=library.uuid, pci_bus_id=place,
-                       open_sensors=partial(NvmlSensors, library.uuid, library=library))  # fmt: skip
+        return Devices(gpu_uuid=library.uuid, open_sensors=partial(NvmlSensors, library.uuid, library=library))
     open_sensors: Callable[[], Sensors] | None = None
     if setting == "auto" and backend == "cuda":
         open_sensors = partial(NvmlSensors, gpu_uuid, pci_bus_id)
     elif setting == "auto" and backend == "rocm":
-        open_sensors = partial(AmdSensors, pci_bus_id)
+        open_sensors = partial(AmdSensors, pci_bus_id, gpu_uuid)
     return Devices(gpu_uuid=gpu_uuid, pci_bus_id=pci_bus_id, open_sensors=open_sensors)
+
+
+def visible_mig(visible: str, index: int) -> str:
+    """Return the UUID of the MIG instance that ``CUDA_VISIBLE_DEVICES`` puts at ``index``, or an empty text."""
+    entries = [entry.strip() for entry in visible.split(",")]
+    return entries[index] if index < len(entries) and entries[index].startswith("MIG-") else ""
 
 
 def is_fake(setting: str) -> bool:

@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Final
 
+from lastgood.state import FAKE_PREFIX
+
 MODES: Final = {
     "steady": "a device in order",
     "hot": "its temperature climbs to 3 degrees below the slowdown threshold",
@@ -30,7 +32,6 @@ MODES: Final = {
 }
 """Mode -> what the device does from the onset on."""
 
-PREFIX: Final = "FAKE-GPU-"
 SLOWDOWN_CELSIUS: Final = 87
 _SWING_WATTS, _SWING_SECONDS = 14.0, 60.0
 
@@ -79,7 +80,7 @@ class FakeNvml:
             raise ValueError(f"fake GPU mode {mode!r}: expected one of {', '.join(MODES)}")
         self.uuid, self.mode, self.onset_seconds = fake_uuid(node, slot), mode, onset_seconds
         self._clock, self._start = clock, clock()
-        self._word = f"{seed}/{node}/{slot}"
+        self._slot, self._word = slot, f"{seed}/{node}/{slot}"
         self._inits = self._looks = 0
 
     # --- what the real library does ---------------------------------------------------------------------------------
@@ -98,6 +99,10 @@ class FakeNvml:
         if uuid != self.uuid:
             raise NVMLError_NotFound(f"fake NVML has no device {uuid}")
         return uuid
+
+    def nvmlDeviceGetPciInfo(self, handle: str) -> SimpleNamespace:
+        """Return a made-up place on the bus."""
+        return SimpleNamespace(busId=f"00000000:{0x10 + self._slot:02X}:00.0".encode())
 
     def nvmlDeviceGetPowerUsage(self, handle: str) -> int:
         """Return milliwatts."""
@@ -192,9 +197,4 @@ class FakeNvml:
 def fake_uuid(node: str, slot: int) -> str:
     """Return the UUID of the fake device on that slot: the same in every attempt and every run."""
     digest = hashlib.sha256(f"fake/{node}/{slot}".encode()).hexdigest()
-    return f"{PREFIX}{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
-
-
-def fake_pci_bus_id(slot: int) -> str:
-    """Return a made-up place on the bus."""
-    return f"00000000:{0x10 + slot:02X}:00.0"
+    return f"{FAKE_PREFIX}{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"

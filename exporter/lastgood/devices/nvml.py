@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from lastgood.devices.reading import Reading, SensorError, celsius, count, margin, watts
+
+Answer = TypeVar("Answer", float, str)
 
 _ABSENT: Final = ("NotSupported", "FunctionNotFound", "NoData", "InvalidArgument", "ArgumentVersionMismatch")
 """Ways in which NVML says that a device has no such sensor: no failure, no series."""
@@ -32,6 +34,7 @@ class NvmlSensors:
         self._call(self._nvml.nvmlInit)
         self._mig = uuid.startswith("MIG-")
         self._handle = self._found(uuid, pci_bus_id)
+        self._place = self._ask([], "place", self._pci_bus_id) or pci_bus_id
 
     def _found(self, uuid: str, pci_bus_id: str) -> Any:
         """Return the handle of the device that has the sensors, by UUID, else by its place on the bus."""
@@ -56,6 +59,7 @@ class NvmlSensors:
             memory_celsius=celsius(ask("memory", self._memory)),
             margin_celsius=margin(ask("margin", self._margin)) or margin(ask("margin", self._to_slowdown, core)),
             ecc_uncorrected=count(ask("ecc", self._ecc)),
+            pci_bus_id=self._place,
             problems=tuple(problems),
         )
 
@@ -93,7 +97,11 @@ class NvmlSensors:
 
     # --- how a call can fail ----------------------------------------------------------------------------------------
 
-    def _ask(self, problems: list[str], name: str, call: Callable[..., float | None], *args: Any) -> float | None:
+    def _pci_bus_id(self) -> str:
+        place = self._nvml.nvmlDeviceGetPciInfo(self._handle).busId
+        return place.decode() if isinstance(place, bytes) else str(place)
+
+    def _ask(self, problems: list[str], name: str, call: Callable[..., Answer | None], *args: Any) -> Answer | None:
         """Return a sensor's answer; None when the device has no such sensor, or when this one alone failed."""
         try:
             return call(*args)

@@ -31,6 +31,8 @@ class Reading:
     """Degrees left before the device slows itself down; None when unknown, or when the driver says 0 or less."""
     ecc_uncorrected: float | None = None
     """Uncorrectable memory errors since the driver was loaded."""
+    pci_bus_id: str = ""
+    """Where the device is on the bus, as its driver says; empty when it does not."""
     problems: tuple[str, ...] = ()
 
 

@@ -1,8 +1,8 @@
 """Read an AMD GPU through AMD's library ``amdsmi``, which comes with ROCm (not from the package index).
 
-Written against its documented interface and never run on hardware. The device is found by its place on the bus: its
-UUID is spelled differently in torch and in ``amdsmi``. What the library cannot say it answers with the text "N/A" or
-an exception; both mean that the device has no such sensor.
+Written against its documented interface and never run on hardware. The device is found by its place on the bus where
+torch tells it, else by the UUID that HIP gives it; an index is never guessed. What the library cannot say it answers
+with the text "N/A" or an exception; both mean that the device has no such sensor.
 
 Units differ between releases: energy is a count times a resolution in microjoules, its field was called ``power``
 before release 6.2; temperatures are documented in thousandths of a degree, while torch and ``amd-smi`` read whole
@@ -24,16 +24,29 @@ _NOT_SUPPORTED: Final = ("NOT_SUPPORTED", "NOT_YET_IMPLEMENTED", "NO_HSMP_MSG_SU
 class AmdSensors:
     """The sensors of the GPU at ``pci_bus_id``. ``library``: ``amdsmi``, or what has its functions."""
 
-    def __init__(self, pci_bus_id: str, library: Any = None) -> None:
+    def __init__(self, pci_bus_id: str, uuid: str = "", library: Any = None) -> None:
         self._smi = _amdsmi() if library is None else library
         self._call(self._smi.amdsmi_init)
-        self._handle = self._found(pci_bus_id)
+        self._handle, self._place = self._found(pci_bus_id, uuid)
 
-    def _found(self, pci_bus_id: str) -> Any:
-        for handle in self._call(self._smi.amdsmi_get_processor_handles):
-            if _same_place(str(self._call(self._smi.amdsmi_get_gpu_device_bdf, handle)), pci_bus_id):
-                return handle
+    def _found(self, pci_bus_id: str, uuid: str) -> tuple[Any, str]:
+        """Return the device's handle and place: by place, else by UUID, else the only one there is."""
+        handles = list(self._call(self._smi.amdsmi_get_processor_handles))
+        places = [str(self._call(self._smi.amdsmi_get_gpu_device_bdf, handle)) for handle in handles]
+        for handle, place in zip(handles, places, strict=True):
+            if _same_place(place, pci_bus_id) or (not pci_bus_id and self._has_uuid(handle, uuid)):
+                return handle, place
+        if len(handles) == 1 and not pci_bus_id:
+            return handles[0], places[0]
         raise SensorError("no such GPU", f"amdsmi knows no GPU at {pci_bus_id or 'an unknown place'}")
+
+    def _has_uuid(self, handle: Any, uuid: str) -> bool:
+        """Compare with the UUID that HIP, and so torch, gives the device (named since ROCm 6.4)."""
+        try:
+            known = str(self._smi.amdsmi_get_gpu_enumeration_info(handle).get("hip_uuid", ""))
+        except Exception:
+            return False
+        return bool(uuid) and _digits(known) == _digits(uuid)
 
     def read(self) -> Reading:
         """Look at every sensor. Raises :class:`SensorError` when not one of them answers."""
@@ -48,9 +61,10 @@ class AmdSensors:
             memory_celsius=celsius(self._ask(problems, "memory", self._temperature, sensors.VRAM, metrics.CURRENT)),
             margin_celsius=None if core is None or limit is None else margin(limit - core),
             ecc_uncorrected=count(self._ask(problems, "ecc", self._ecc)),
+            pci_bus_id=self._place,
             problems=tuple(problems),
         )
-        if problems and reading == Reading(problems=reading.problems):
+        if problems and reading == Reading(pci_bus_id=self._place, problems=reading.problems):
             raise SensorError("no answer", f"amdsmi: {problems[0]}")
         return reading
 
@@ -95,6 +109,10 @@ class AmdSensors:
 def _number(value: Any) -> float | None:
     """Return an answer as a number; "N/A" is none."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _digits(uuid: str) -> str:
+    return uuid.lower().removeprefix("gpu-").replace("-", "")
 
 
 def _same_place(one: str, other: str) -> bool:
