@@ -1,0 +1,72 @@
+"""Render the table as payloads of Grafana's provisioning API, for ``lastgood grafana deploy``.
+
+``PUT /api/v1/provisioning/folder/{folder}/rule-groups/{title}`` replaces a group, so a rule that left the table leaves
+Grafana too. The API spells some keys otherwise than the files do, and expands no environment variables.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lastgood_alerts.grafana import (
+    CONTACT_POINT,
+    DATASOURCE_UID,
+    FOLDER,
+    grafana_annotations,
+    query_data,
+    rule_uid,
+    static_labels,
+)
+from lastgood_alerts.grafana_files import ORG, policy_tree, webhook_settings
+from lastgood_alerts.prometheus import CONSOLE_URL
+from lastgood_alerts.rule import Group, Rule
+from lastgood_alerts.rules import GROUPS
+
+Payload = dict[str, Any]
+
+
+def rule_groups(
+    *, console_url: str = CONSOLE_URL, datasource_uid: str = DATASOURCE_UID, folder_uid: str = FOLDER
+) -> list[Payload]:
+    """Return one payload per group; its ``title`` is the group in the path."""
+    return [_group(group, console_url, datasource_uid, folder_uid) for group in GROUPS if group.rules]
+
+
+def contact_points(*, webhook_url: str = f"{CONSOLE_URL}/api/alerts", token: str = "") -> list[Payload]:
+    """Return the contact points. Without a ``token`` nothing is sent with the alerts and nothing is signed."""
+    settings = webhook_settings(webhook_url, token)
+    if not token:
+        for key in ("authorization_scheme", "authorization_credentials", "hmacConfig"):
+            del settings[key]
+    point = {"uid": CONTACT_POINT, "name": CONTACT_POINT, "type": "webhook", "settings": settings}
+    return [point | {"disableResolveMessage": False}]
+
+
+def policy() -> Payload:
+    """Return the notification policy. It replaces the whole tree of the organisation."""
+    return dict(policy_tree())
+
+
+def _group(group: Group, console_url: str, datasource_uid: str, folder_uid: str) -> Payload:
+    rules = [_rule(rule, group, console_url, datasource_uid, folder_uid) for rule in group.rules]
+    return {"title": group.name, "folderUid": folder_uid, "interval": group.interval_seconds, "rules": rules}
+
+
+def _rule(rule: Rule, group: Group, console_url: str, datasource_uid: str, folder_uid: str) -> Payload:
+    keep = {"keep_firing_for": f"{rule.keep_firing_seconds}s"} if rule.keep_firing_seconds else {}
+    return {
+        "uid": rule_uid(rule),
+        "title": rule.name,
+        "orgID": ORG,
+        "folderUID": folder_uid,
+        "ruleGroup": group.name,
+        "condition": "C",
+        "data": query_data(rule, datasource_uid),
+        "noDataState": "OK",
+        "execErrState": "Error",
+        "for": f"{rule.for_seconds}s",
+        **keep,
+        "isPaused": False,
+        "annotations": grafana_annotations(rule, console_url),
+        "labels": static_labels(rule),
+    }

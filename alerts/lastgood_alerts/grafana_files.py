@@ -1,0 +1,117 @@
+"""Render the table as files for Grafana's provisioning: rules, contact point, notification policy.
+
+Grafana drops keys that it does not know in silence, and replaces ``$X`` and ``${X}`` by environment variables in
+labels, titles and contact points, not in queries and annotations. So labels hold no ``$`` and only the contact point
+uses ``${...}``: the token is never in the file.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lastgood_alerts.grafana import (
+    CONTACT_POINT,
+    DATASOURCE_UID,
+    FOLDER,
+    grafana_annotations,
+    query_data,
+    rule_uid,
+    static_labels,
+)
+from lastgood_alerts.prometheus import CONSOLE_URL, GENERATED
+from lastgood_alerts.rule import Group, Rule
+from lastgood_alerts.rules import GROUPS
+from lastgood_alerts.yaml_text import Data, yaml_text
+
+ORG: Final = 1
+GROUP_BY: Final = ("grafana_folder", "alertname", "run", "incident")
+REPEAT_INTERVAL: Final = "4h"
+SIGNATURE_HEADER: Final = "X-Grafana-Alerting-Signature"
+TIMESTAMP_HEADER: Final = "X-Grafana-Alerting-Timestamp"
+
+
+def rules_file(*, console_url: str = CONSOLE_URL, datasource_uid: str = DATASOURCE_UID) -> str:
+    """Return ``rules.yaml``."""
+    groups = [_group(group, console_url, datasource_uid) for group in GROUPS if group.rules]
+    return yaml_text({"apiVersion": 1, "groups": groups}, GENERATED)
+
+
+def contact_points_file(*, webhook_url: str = f"{CONSOLE_URL}/api/alerts") -> str:
+    """Return ``contact-points.yaml``. ``LASTGOOD_TOKEN`` in Grafana's environment is the console's token."""
+    receiver: Data = {
+        "uid": CONTACT_POINT,
+        "type": "webhook",
+        "disableResolveMessage": False,
+        "settings": webhook_settings(webhook_url, "${LASTGOOD_TOKEN}"),
+    }
+    point: Data = {"orgId": ORG, "name": CONTACT_POINT, "receivers": [receiver]}
+    return yaml_text({"apiVersion": 1, "contactPoints": [point]}, GENERATED)
+
+
+def policies_file() -> str:
+    """Return ``policies.yaml``, which replaces the whole notification policy of the organisation."""
+    comment = f"{GENERATED}\nIt replaces the whole notification policy of the organisation: merge it by hand."
+    return yaml_text({"apiVersion": 1, "policies": [{"orgId": ORG, **policy_tree()}]}, comment)
+
+
+def webhook_settings(webhook_url: str, token: str) -> dict[str, Data]:
+    """Return the settings of the webhook to the console. The token is sent, and signs the body with the time."""
+    return {
+        "url": webhook_url,
+        "httpMethod": "POST",
+        "maxAlerts": 0,
+        "authorization_scheme": "Bearer",
+        "authorization_credentials": token,
+        "hmacConfig": {"secret": token, "header": SIGNATURE_HEADER, "timestampHeader": TIMESTAMP_HEADER},
+    }
+
+
+def policy_tree() -> dict[str, Data]:
+    """Return the notification policy: critical at once, the rest in groups; everything to the console."""
+    return {
+        "receiver": CONTACT_POINT,
+        "group_by": list(GROUP_BY),
+        "group_wait": "10s",
+        "group_interval": "1m",
+        "repeat_interval": REPEAT_INTERVAL,
+        "routes": [critical_route()],
+    }
+
+
+def critical_route() -> dict[str, Data]:
+    """Return the route of critical alerts: no waiting for others of the group."""
+    return {
+        "receiver": CONTACT_POINT,
+        "object_matchers": [["severity", "=", "critical"]],
+        "group_by": list(GROUP_BY),
+        "group_wait": "0s",
+        "group_interval": "10s",
+        "repeat_interval": REPEAT_INTERVAL,
+    }
+
+
+def _group(group: Group, console_url: str, datasource_uid: str) -> Data:
+    return {
+        "orgId": ORG,
+        "name": group.name,
+        "folder": FOLDER,
+        "interval": f"{group.interval_seconds}s",
+        "rules": [_rule(rule, console_url, datasource_uid) for rule in group.rules],
+    }
+
+
+def _rule(rule: Rule, console_url: str, datasource_uid: str) -> Data:
+    keep: dict[str, Data] = {"keepFiringFor": f"{rule.keep_firing_seconds}s"} if rule.keep_firing_seconds else {}
+    return {
+        "uid": rule_uid(rule),
+        "title": rule.name,
+        "condition": "C",
+        "data": query_data(rule, datasource_uid),
+        "noDataState": "OK",
+        "execErrState": "Error",
+        "for": f"{rule.for_seconds}s",
+        **keep,
+        "isPaused": False,
+        "annotations": grafana_annotations(rule, console_url),
+        "labels": static_labels(rule),
+    }

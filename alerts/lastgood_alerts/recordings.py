@@ -1,0 +1,94 @@
+"""What Prometheus evaluates once for several rules; for Grafana it is written out in each.
+
+``written_out`` replaces names, so a recording is used by its bare name: no matchers, no range.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lastgood_alerts import thresholds as t
+from lastgood_alerts.queries import ACTIVE, ALIVE, SCRAPED, SINCE_EVENT, added, dcgm, ranks
+from lastgood_alerts.rule import Recording
+
+RUN_ALIVE: Final = Recording(
+    name=ALIVE,
+    query=f"{ACTIVE} and on (run) ({SINCE_EVENT} < {t.ALIVE_SECONDS} or {SCRAPED})",
+    meaning="Runs that are active and not silent: a recent event, or ranks that are scraped.",
+)
+
+NORMS: Final = ranks('lastgood_grad_norm{stage="local"} >= 0')
+"""Local gradient norms by run, node and rank; a NaN is dropped."""
+_MEDIAN: Final = "lastgood:grad_norm_local:median"
+_MAD: Final = "lastgood:grad_norm_local:mad"
+
+GRAD_NORM_MEDIAN: Final = Recording(
+    name=_MEDIAN,
+    query=f"quantile by (run) (0.5, {NORMS})",
+    meaning="Median over the ranks of a run of the local gradient norm.",
+)
+GRAD_NORM_MAD: Final = Recording(
+    name=_MAD,
+    query=f"quantile by (run) (0.5, abs({NORMS} - on (run) group_left () {_MEDIAN}))",
+    meaning="Median distance of the ranks from that median.",
+)
+GRAD_NORM_DEVIATIONS: Final = (
+    f"(abs({NORMS} - on (run) group_left () {_MEDIAN}) / on (run) group_left () "
+    f"clamp_min(1.4826 * {_MAD} > {t.GRAD_NORM_FLOOR:g} * {_MEDIAN} or {t.GRAD_NORM_FLOOR:g} * {_MEDIAN}, 1e-30))"
+)
+"""Distance of each rank from the median in robust standard deviations (1.4826 MAD; ranks that agree have none)."""
+NODE_GRAD_NORM: Final = Recording(
+    name="lastgood:node_grad_norm_deviations:max",
+    query=f"max by (run, node) ({GRAD_NORM_DEVIATIONS})",
+    meaning="The largest distance of a node's ranks from the median, in robust standard deviations.",
+)
+
+MARGINS: Final = ranks("lastgood_gpu_temperature_margin_celsius", pick="min")
+"""Degrees left by run, node and rank. dcgm-exporter has no margin: without our device series there is none."""
+NODE_MARGIN: Final = Recording(
+    name="lastgood:node_gpu_temperature_margin_celsius:min",
+    query=f"min by (run, node) ({MARGINS})",
+    meaning="Degrees left before the first GPU of a node slows itself down.",
+)
+
+WATTS: Final = (
+    f"({ranks('avg_over_time(lastgood_gpu_power_watts[5m])')} or "
+    f"{dcgm(f'avg_over_time((DCGM_FI_DEV_POWER_USAGE < {t.PLAUSIBLE_WATTS})[5m:30s])')} > 0)"
+)
+"""Power over 5 minutes by run, node and rank: ours, else that of dcgm-exporter."""
+_POWER_MEDIAN: Final = "lastgood:gpu_power_watts:median"
+POWER_MEDIAN: Final = Recording(
+    name=_POWER_MEDIAN,
+    query=f"quantile by (run) (0.5, {WATTS})",
+    meaning="Median power of the GPUs of a run, over 5 minutes.",
+)
+POWER_DEVIATIONS: Final = f"(100 * abs({WATTS} / on (run) group_left () {_POWER_MEDIAN} - 1))"
+"""Percent by which the power of each rank is off the median of its run."""
+NODE_POWER: Final = Recording(
+    name="lastgood:node_gpu_power_deviation_percent:max",
+    query=f"max by (run, node) ({POWER_DEVIATIONS})",
+    meaning="The largest distance of a node's GPUs from the run's median power, in percent.",
+)
+
+_DCGM_ERRORS: Final = added("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "1h")
+MEMORY_ERRORS: Final = (
+    f"({ranks(added('lastgood_gpu_ecc_uncorrected_total', '1h'))} or "
+    f"{dcgm(f'({_DCGM_ERRORS} < {t.PLAUSIBLE_ERRORS})')})"
+)
+"""Uncorrectable memory errors added within the hour, by run, node and rank: ours, else those of dcgm-exporter."""
+NODE_MEMORY_ERRORS: Final = Recording(
+    name="lastgood:node_gpu_ecc_uncorrected_1h:max",
+    query=f"max by (run, node) ({MEMORY_ERRORS})",
+    meaning="Uncorrectable memory errors of a node's worst GPU within the hour.",
+)
+
+RECORDINGS: Final = (
+    RUN_ALIVE,
+    GRAD_NORM_MEDIAN,
+    GRAD_NORM_MAD,
+    NODE_GRAD_NORM,
+    NODE_MARGIN,
+    POWER_MEDIAN,
+    NODE_POWER,
+    NODE_MEMORY_ERRORS,
+)

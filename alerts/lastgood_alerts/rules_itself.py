@@ -1,0 +1,104 @@
+"""Rules about lastgood itself: an alarm system that is silent because it is broken is worse than none."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lastgood_alerts import thresholds as t
+from lastgood_alerts.queries import ACTIVE, SCRAPED, added, nodes, ranks_with_gpu
+from lastgood_alerts.rule import Rule, Side
+from lastgood_alerts.sides import LAST_GOOD
+
+_FAILURES: Final = nodes(added("lastgood_exporter_errors_total", "15m"))
+_FAILING: Final = f"(max by (run, part, node, rank) ({_FAILURES}) > 0)"
+
+EXPORTER_ERRORS: Final = Rule(
+    name="ExporterErrors",
+    severity="warning",
+    condition=f"sum by (run, part) (max by (run, part, node, rank) ({_FAILURES}))",
+    operator=">=",
+    threshold=t.EXPORTER_ERRORS,
+    labels=("run", "part"),
+    meaning="A part of lastgood failed inside training processes; training went on.",
+    summary="lastgood's own failures in run {run}, part {part}: {value}. {last_good}",
+    description=(
+        "The part {part} of lastgood failed {value} times within 15 minutes in run {run}, on {failing} rank(s); most "
+        "often on {worst}. Training goes on, but what this part looks for may be missing. {last_good}"
+    ),
+    link="run",
+    sides=(
+        LAST_GOOD,
+        Side(name="failing", query=f"count by (run, part) {_FAILING}", by=("run", "part")),
+        Side(
+            name="worst",
+            query=(
+                f"topk by (run, part) (1, {_FAILING}) * on (run, node, rank) group_left (gpu_uuid) "
+                f"topk by (run, node, rank) (1, {ranks_with_gpu('lastgood_rank_info')})"
+            ),
+            by=("run", "part"),
+            text="rank {rank} on node {node} (GPU {gpu_uuid})",
+        ),
+    ),
+    change="`EXPORTER_ERRORS`: higher when the console is often out of reach (part `delivery`).",
+)
+
+JOURNAL_UNREADABLE: Final = Rule(
+    name="JournalUnreadable",
+    severity="warning",
+    condition=f"max by (run) {added('lastgood_journal_unreadable_lines_total', '1h')}",
+    operator=">=",
+    threshold=t.UNREADABLE_LINES,
+    labels=("run",),
+    meaning="Places in a run directory could not be read, so findings may be missing from its incidents.",
+    summary="Unreadable places in the run directory of {run}: {value}. {last_good}",
+    description=(
+        "Places in the run directory of {run} that the ledger could not read, new within the hour: {value}. "
+        "What stood there is missing from incidents and from checkpoint trust. {last_good}"
+    ),
+    link="run",
+    sides=(LAST_GOOD,),
+    change="Leave it.",
+)
+
+_READ_AT: Final = (
+    "(max by (run) (last_over_time(lastgood_ledger_last_read_timestamp_seconds[1d])) "
+    f"or {SCRAPED} * 0 + time() - {t.LEDGER_UNKNOWN_SECONDS})"
+)
+
+LEDGER_STALE: Final = Rule(
+    name="LedgerStale",
+    severity="critical",
+    condition=f"(time() - {_READ_AT}) and on (run) ({SCRAPED} or {ACTIVE})",
+    operator=">",
+    threshold=t.LEDGER_STALE_SECONDS,
+    labels=("run",),
+    for_seconds=t.LEDGER_STALE_FOR_SECONDS,
+    meaning="The ledger has stopped reading, or is not scraped: no finding of this run would be seen.",
+    summary="The ledger last read the journals of run {run} {value} s ago. {last_good}",
+    description=(
+        "No ledger has read the journals of run {run} for {value} s (or none is scraped), while the run trains. Alerts "
+        "about findings, checkpoints and stale checks are blind until it reads again. {last_good}"
+    ),
+    link="run",
+    sides=(LAST_GOOD,),
+    change="`LEDGER_STALE_SECONDS`: higher when reading slow shared storage takes longer.",
+)
+
+WATCHDOG: Final = Rule(
+    name="Watchdog",
+    severity="info",
+    condition="vector(1)",
+    operator=">",
+    threshold=0,
+    labels=(),
+    meaning="Always firing: route it to something that raises the alarm when it stops.",
+    summary="The way from Prometheus to whoever is notified works.",
+    description=(
+        "This alert always fires. When it stops arriving, rules are not evaluated or notifications do not get through, "
+        "and no other alert of lastgood would arrive either."
+    ),
+    link="console",
+    change="Leave it.",
+)
+
+OWN_RULES: Final = (EXPORTER_ERRORS, JOURNAL_UNREADABLE, LEDGER_STALE, WATCHDOG)
