@@ -32,12 +32,11 @@ def rule_groups(
     return [_group(group, console_url, datasource_uid, folder_uid) for group in GROUPS if group.rules]
 
 
-def contact_points(*, webhook_url: str = f"{CONSOLE_URL}/api/alerts", token: str = "") -> list[Payload]:
-    """Return the contact points. Without a ``token`` nothing is sent with the alerts and nothing is signed."""
-    settings = webhook_settings(webhook_url, token)
-    if not token:
-        for key in ("authorization_scheme", "authorization_credentials", "hmacConfig"):
-            del settings[key]
+def contact_points(
+    *, webhook_url: str = f"{CONSOLE_URL}/api/alerts", token: str = "", secret: str = ""
+) -> list[Payload]:
+    """Return the contact points. ``token`` is the console's ``LASTGOOD_TOKEN``, ``secret`` its webhook secret."""
+    settings = webhook_settings(webhook_url, token, secret)
     point = {"uid": CONTACT_POINT, "name": CONTACT_POINT, "type": "webhook", "settings": settings}
     return [point | {"disableResolveMessage": False}]
 

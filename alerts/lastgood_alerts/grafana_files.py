@@ -37,12 +37,15 @@ def rules_file(*, console_url: str = CONSOLE_URL, datasource_uid: str = DATASOUR
 
 
 def contact_points_file(*, webhook_url: str = f"{CONSOLE_URL}/api/alerts") -> str:
-    """Return ``contact-points.yaml``. ``LASTGOOD_TOKEN`` in Grafana's environment is the console's token."""
+    """Return ``contact-points.yaml``.
+
+    Grafana's environment must hold the console's ``LASTGOOD_TOKEN`` and ``LASTGOOD_WEBHOOK_SECRET``.
+    """
     receiver: Data = {
         "uid": CONTACT_POINT,
         "type": "webhook",
         "disableResolveMessage": False,
-        "settings": webhook_settings(webhook_url, "${LASTGOOD_TOKEN}"),
+        "settings": webhook_settings(webhook_url, "${LASTGOOD_TOKEN}", "${LASTGOOD_WEBHOOK_SECRET}"),
     }
     point: Data = {"orgId": ORG, "name": CONTACT_POINT, "receivers": [receiver]}
     return yaml_text({"apiVersion": 1, "contactPoints": [point]}, GENERATED)
@@ -54,16 +57,18 @@ def policies_file() -> str:
     return yaml_text({"apiVersion": 1, "policies": [{"orgId": ORG, **policy_tree()}]}, comment)
 
 
-def webhook_settings(webhook_url: str, token: str) -> dict[str, Data]:
-    """Return the settings of the webhook to the console. The token is sent, and signs the body with the time."""
-    return {
-        "url": webhook_url,
-        "httpMethod": "POST",
-        "maxAlerts": 0,
-        "authorization_scheme": "Bearer",
-        "authorization_credentials": token,
-        "hmacConfig": {"secret": token, "header": SIGNATURE_HEADER, "timestampHeader": TIMESTAMP_HEADER},
-    }
+def webhook_settings(webhook_url: str, token: str, secret: str) -> dict[str, Data]:
+    """Return the settings of the webhook to the console: ``token`` is sent, ``secret`` signs time and body.
+
+    What is empty is left out: a console without a secret refuses what is signed.
+    """
+    settings: dict[str, Data] = {"url": webhook_url, "httpMethod": "POST", "maxAlerts": 0}
+    if token:
+        settings |= {"authorization_scheme": "Bearer", "authorization_credentials": token}
+    if secret:
+        signing: Data = {"secret": secret, "header": SIGNATURE_HEADER, "timestampHeader": TIMESTAMP_HEADER}
+        settings["hmacConfig"] = signing
+    return settings
 
 
 def policy_tree() -> dict[str, Data]:

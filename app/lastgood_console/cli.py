@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "incidents": "the incidents of a run: which rank lied, and from where to resume",
     "export": "one incident as JSON or as an HTML report",
     "checkpoint": "the trust of a run's checkpoints; the bytes of one against its fingerprint",
+    "rules": "the alert rules for Prometheus, Kubernetes or Grafana",
 }
 """Command -> what it shows."""
 
@@ -106,6 +107,10 @@ def _command(name: str) -> Callable[[list[str]], int]:
         from lastgood_console.checkpoint_commands import main as checkpoint
 
         return _exiting(checkpoint)
+    if name == "rules":
+        from lastgood_console.rules_command import main as rules
+
+        return _exiting(rules)
     from lastgood_console import incident_commands
 
     return _exiting(incident_commands.list_incidents if name == "incidents" else incident_commands.export)
