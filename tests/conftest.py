@@ -67,6 +67,17 @@ def prometheus_program() -> str:
 
 
 @pytest.fixture(scope="session")
+def alertmanager_program() -> str:
+    """Return Alertmanager; Debian calls it otherwise."""
+    return _program("alertmanager", "prometheus-alertmanager") or _missing("prometheus-alertmanager")
+
+
+@pytest.fixture(scope="session")
+def victoria_program() -> str:
+    return _program("victoria-metrics") or _missing("victoria-metrics")
+
+
+@pytest.fixture(scope="session")
 def chromium_program() -> str:
     """Return Debian's Chromium, else the one that Playwright has installed."""
     return _program("chromium", "chromium-browser", "google-chrome") or _playwright_chromium() or _missing("chromium")

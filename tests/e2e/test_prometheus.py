@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
-import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.real_servers import free_port, wait_for
 
 from lastgood.catalogue import exported
 from lastgood.events import DeviceData
@@ -30,25 +29,6 @@ RUN = "ten-ranks"
 PLACES = [Place(rank, f"node-{'abcde'[rank // 2]}", f"cpu-{rank % 2}", rank % 2) for rank in range(RANKS)]
 
 RANK_SCRIPT = Path(__file__).parent / "dying_rank.py"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-def wait_for(what: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """Return the first true value of ``what``; a server that does not answer yet is waited for too."""
-    deadline = time.monotonic() + seconds
-    last: object = None
-    while time.monotonic() < deadline:
-        try:
-            if last := what():
-                return last
-        except OSError as error:
-            last = error
-        time.sleep(0.1)
-    pytest.fail(f"not within {seconds} s; last seen: {last!r}")
 
 
 def get_json(url: str) -> Any:

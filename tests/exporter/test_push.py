@@ -21,7 +21,6 @@ from tests.conftest import Clock
 from tests.exporter.push_sink import Sink, decode, receiving
 
 from lastgood import config as settings_of
-from lastgood.catalogue import exported
 from lastgood.errors import ConfigError
 from lastgood.push import NoPush, Pusher, next_pause, pusher_for
 from lastgood.push_receiver import Receiver, TryLater, retry_after
@@ -116,9 +115,8 @@ def test_a_step_is_sent_with_all_series_at_the_time_it_ended(
     do_step(push(), metrics, clock, 7)
     clock.advance(3)
     until(lambda: sink.taken)
-    assert {name for labels, _, _ in sink.taken[0] if (name := labels["__name__"])} == {
-        name for metric in exported("rank") for name in metric.series_names
-    }
+    scraped = {sample.name for family in metrics.collect() for sample in family.samples}
+    assert {labels["__name__"] for labels, _, _ in sink.taken[0]} == scraped
     assert {at for _, _, at in sink.taken[0]} == {round(1000 * (clock.now - 3))}
     assert all(MINE.items() <= labels.items() and list(labels) == sorted(labels) for labels, _, _ in sink.taken[0])
     assert sink.values("lastgood_step") == [(7.0, round(1000 * (clock.now - 3)))]
@@ -229,7 +227,7 @@ def test_what_is_refused_is_counted_said_once_and_not_sent_again(
     with caplog.at_level(logging.WARNING, logger="lastgood"):
         for step in (1, 2, 3):
             do_step(pusher, metrics, clock, step)
-        until(lambda: sink.taken)
+        until(lambda: pusher.sent)
     assert [value for value, _ in sink.values("lastgood_step")] == [3]
     each = pusher.sent
     assert (pusher.lost, errors(registry)) == (2 * each, 2)
