@@ -31,6 +31,16 @@ class StepClock:
         share = (point.step - low) / (high - low) if high > low else 0.0
         return stamp_between(start, end, share)
 
+    def step_at(self, attempt: int, at: str) -> int | None:
+        """Return the last step of an attempt that had ended at a time; None when nothing is known about it."""
+        anchors = self._anchors.get(attempt, [])
+        before, after = [a for a in anchors if a[1] <= at], [a for a in anchors if a[1] > at]
+        if not before or not after:
+            return before[-1][0] if before else anchors[0][0] if anchors else None
+        (low, start), (high, end) = before[-1], after[0]
+        share = (wording.moment(at) - wording.moment(start)) / (wording.moment(end) - wording.moment(start))
+        return low + int((high - low) * share)
+
     def first_step(self, attempt: int) -> tuple[int, str] | None:
         """Return the earliest step of an attempt whose time is journaled, and that time; its start is no step."""
         anchors = self._anchors.get(attempt, [])

@@ -18,7 +18,7 @@ from datetime import timedelta
 from itertools import groupby, pairwise
 from typing import Any, Final, Literal, cast
 
-from lastgood import wording
+from lastgood import alert_story, wording
 from lastgood.events import CHECKS, CheckName, Event
 from lastgood.peers import Peers, peers
 from lastgood.state import Attempt, CheckRound, FailedSave, Finding, Incident, Point, RunState, Window
@@ -30,6 +30,7 @@ __all__ = [
     "StepClock",
     "TimelineEntry",
     "attempts_of",
+    "condensed",
     "entries",
     "injected",
     "lanes",
@@ -45,6 +46,9 @@ STORY_KINDS: Final = frozenset(
      "action", "recovered", "closed"}
 )  # fmt: skip
 """What a reader of "What happened, and when we knew" wants to know; the rest is background."""
+
+MOST_ALIKE: Final = 5
+"""Of more alerts that say the same, the last shown one speaks for all the others."""
 
 MOST_MARKS: Final = 600
 """With more marks, the picture narrows to the window's surroundings and passes merge into spans."""
@@ -110,6 +114,7 @@ def entries(state: RunState, incident: Incident) -> tuple[TimelineEntry, ...]:
         *_checks(state, shown),
         *_findings(incident, clock),
         *_saves(state, shown),
+        *_alerts(state, incident, clock),
         *_annotations(state, incident, shown),
         *_restarts(state, shown),
         *_outcome(incident),
@@ -320,13 +325,51 @@ def _failed_save(failed: FailedSave) -> TimelineEntry:
 # what surrounds it
 
 
+def _alerts(state: RunState, incident: Incident, clock: StepClock) -> Iterator[TimelineEntry]:
+    """Yield the incident's alerts. One that nobody said to be over lasts as long as the incident is open."""
+    newest = max((state.last_event_at, *(e.time for e in state.annotations)))
+    last = newest if incident.recovered_at is None and incident.closed_at is None else ""
+    for event, span in alert_story.alerts_of(state, incident, clock):
+        status, step = event.data["status"], alert_story.step_of(event, state, incident, clock)
+        over = status in alert_story.OVER
+        at = min(alert_story.ended_at(event) if over else span.start, event.time)  # its clock may be ahead of ours
+        tone, symbol = _alert_mark(status, str(event.data.get("severity", "")))
+        entry = _entry("alerts", "alert", tone, symbol, event.attempt, step, at,
+                       alert_story.alert_text(event, incident, step), who=alert_story.SOURCES[event.data["source"]],
+                       until=(span.end or last) if status == "firing" else at, timed=True)  # fmt: skip
+        yield replace(entry, known_at=event.time)
+
+
+def _alert_mark(status: str, severity: str) -> tuple[Tone, str]:
+    if status == "lost":
+        return "missing", "–"
+    return ("info", "i") if status == "resolved" else _SEVERITIES.get(severity, ("info", "i"))
+
+
+def condensed(timeline: Iterable[TimelineEntry]) -> tuple[TimelineEntry, ...]:
+    """Put what more than a few alerts say in the same words into one entry, for pictures and tables."""
+    found = tuple(timeline)
+    alike: dict[str, list[TimelineEntry]] = {}
+    for entry in found:
+        if entry.kind == "alert":
+            alike.setdefault(entry.text.partition(": ")[0], []).append(entry)
+    instead: dict[int, TimelineEntry | None] = {}
+    for short, entries in alike.items():
+        rest = entries[MOST_ALIKE - 1 :]
+        if len(rest) > 1:
+            until = max(entry.until for entry in rest)
+            instead |= dict.fromkeys(map(id, rest))
+            instead[id(rest[0])] = replace(rest[0], text=f"{len(rest)} more like it: {short}", until=until)
+    return tuple(kept for entry in found if (kept := instead.get(id(entry), entry)) is not None)
+
+
 def _annotations(state: RunState, incident: Incident, shown: Sequence[Attempt]) -> Iterator[TimelineEntry]:
     names = {incident.id, *incident.aliases}
     numbers = {a.number for a in shown}
     seen: set[tuple[str, str]] = set()
-    for event in (*incident.actions, *state.annotations):
+    for event in (*incident.actions, *(e for e in state.annotations if e.type != "alert")):
         mine = event in incident.actions or event.data.get("incident") in names
-        near = event.type in {"alert", "device.excursion"} and event.attempt in numbers and "incident" not in event.data
+        near = event.type == "device.excursion" and event.attempt in numbers and "incident" not in event.data
         if (mine or near) and event.key not in seen:
             seen.add(event.key)
             yield _annotation(event)
@@ -336,22 +379,11 @@ def _annotation(event: Event) -> TimelineEntry:
     data = event.data
     text = _first_text(data, "text", "summary", "message", "comment")
     who = _first_text(data, "by", "author", "who", "user") or "lastgood"
-    if event.type == "alert":
-        return _alert(event, text, who)
     if event.type == "device.excursion":
         return _timed("alerts", "excursion", "warning", "▽", event, text or "Device excursion", who, event.time)
     verb = _first_text(data, "action") if event.type == "action" else ""
     said = ": ".join(part for part in (_ACTIONS.get(verb, verb) or event.type.capitalize(), text) if part)
     return _timed("notes", event.type, "note", "▫", event, said, who, event.time)
-
-
-def _alert(event: Event, text: str, who: str) -> TimelineEntry:
-    severity = str(event.data.get("severity", "info"))
-    name = _first_text(event.data, "name", "alertname") or "alert"
-    status = _first_text(event.data, "state", "status") or "firing"
-    said = f"Alert {name}, {severity}, {status}" + (f": {text}" if text else "")
-    tone, symbol = _SEVERITIES.get(severity, ("info", "i"))
-    return _timed("alerts", "alert", tone, symbol, event, said, who, _first_text(event.data, "ends_at") or event.time)
 
 
 def _restarts(state: RunState, shown: Sequence[Attempt]) -> Iterator[TimelineEntry]:

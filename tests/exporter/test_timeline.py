@@ -92,7 +92,7 @@ def test_a_permanent_fault_is_one_sentence() -> None:
 def test_the_story_has_what_happened_in_the_order_it_was_known() -> None:
     kinds = [e.kind for e in timeline.story(entries(states.gradient()))]
     assert kinds == [
-        "finding", "verdict", "ended", "alert", "action", "restart", "started", "note", "recovered", "ended",
+        "finding", "verdict", "ended", "alert", "action", "restart", "started", "note", "recovered", "alert", "ended",
     ]  # fmt: skip
 
 

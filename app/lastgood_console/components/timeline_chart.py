@@ -16,7 +16,7 @@ import altair as alt
 
 from lastgood.events import CHECKS
 from lastgood.state import Incident, Point, RunState
-from lastgood.timeline import StepClock, TimelineEntry, entries, lanes
+from lastgood.timeline import StepClock, TimelineEntry, condensed, entries, lanes
 from lastgood.wording import clock_text, moment, ranks_text
 from lastgood_console.components.chart_style import band, dressed, rows
 from lastgood_console.export.tokens import ThemeName, theme
@@ -60,7 +60,7 @@ class Domain:
 
 def timeline_chart(state: RunState, incident: Incident, name: ThemeName) -> alt.LayerChart:
     """Return the chart, in the colours of a theme."""
-    found = entries(state, incident)
+    found = condensed(entries(state, incident))
     shown = lanes(found)
     domain = _domain(found)
     axis = alt.Axis(format=_format(domain), title=None, gridOpacity=0.5, tickCount=9, labelOverlap=True)
@@ -147,8 +147,9 @@ def _spans(found: Sequence[TimelineEntry], x: alt.X, y: alt.Y, name: ThemeName) 
     back = [e for e in found if e.kind == "finding" and e.known_at > e.at]
     colour = t["tainted"] if any(e.tone in {"accused", "confirmed"} for e in back) else t["suspect"]
     out.append(_rules(back, x, y, {"color": colour, "strokeDash": [2, 3], "strokeWidth": 1.5}))
-    alerts = [e for e in found if e.lane == "alerts" and e.until > e.at]
-    out.append(_rules(alerts, x, y, {"color": t["tainted"], "strokeWidth": 1.5}))
+    for tone in ("critical", "warning", "info"):
+        alerts = [e for e in found if e.lane == "alerts" and e.tone == tone and e.until > e.at]
+        out.append(_rules(alerts, x, y, {"color": t[_COLOURS[tone]], "strokeWidth": 1.5}))
     return [layer for layer in out if layer is not None]
 
 
@@ -244,9 +245,11 @@ def label_of(entry: TimelineEntry) -> str:
     match entry.kind:
         case "finding":
             return f"{_subject(entry.text)} · known {clock_text(entry.known_at)}"
-        case "recovered" | "alert" | "excursion" | "note" | "action" | "restart":
-            return entry.text.split(":")[0] if entry.kind == "recovered" else entry.text
-        case "closed" | "refused" | "failed_save":
+        case "alert" if entry.text.endswith(" resolved"):
+            return ""
+        case "excursion" | "note" | "action" | "restart":
+            return entry.text
+        case "alert" | "recovered" | "closed" | "refused" | "failed_save":
             return entry.text.split(":")[0]
         case "not_run" if entry.lane in CHECKS and entry.until > entry.at:
             return "not run"

@@ -110,7 +110,7 @@ def to_document(state: RunState, incident: Incident) -> Document:
         "evidence": [*_evidence(state, incident)],
         "peers": [as_data(peers) for peers in timeline.peers(incident)],
         "lanes": timeline.lanes(entries),
-        "timeline": [{**as_data(entry), "in_story": entry.in_story} for entry in entries],
+        "timeline": [_entry(entry) for entry in entries],
         "injected": timeline.injected(state, incident),
         "attempts": [_attempt(attempt) for attempt in timeline.attempts_of(state, incident)],
         "checkpoints": saves,
@@ -118,6 +118,18 @@ def to_document(state: RunState, incident: Incident) -> Document:
         "written": _written(state),
     }
     return cast(Document, plain(document))
+
+
+def shown_timeline(document: Mapping[str, Any]) -> list[Document]:
+    """Return a document's timeline for a picture or a table: alerts that say the same stand together."""
+    names = {f.name for f in fields(timeline.TimelineEntry)}
+    rows = ({name: value for name, value in row.items() if name in names} for row in document["timeline"])
+    found = timeline.condensed(timeline.TimelineEntry(**row) for row in rows)
+    return [_entry(entry) for entry in found]
+
+
+def _entry(entry: timeline.TimelineEntry) -> Document:
+    return {**as_data(entry), "in_story": entry.in_story}
 
 
 def as_data(value: Any) -> Any:
@@ -277,7 +289,7 @@ def _checkpoint(save: Checkpoint, state: RunState) -> dict[str, Any]:
 
 def _written(state: RunState) -> dict[str, Any]:
     return {
-        "at": state.last_event_at,
+        "at": max((state.last_event_at, *(event.time for event in state.annotations))),
         "by": f"lastgood {__version__}",
         "events": state.event_count,
         "events_digest": state.events_digest,

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from lastgood import wording
 from lastgood_console.characters import isolated, one_line
+from lastgood_console.export.document import shown_timeline
 from lastgood_console.export.symbols import C, last_good_ring, line, num, rect, symbol
 from lastgood_console.export.tokens import BAND_OPACITY
 
@@ -91,7 +92,7 @@ def text_at(x: float, y: float, text: str, colour: str, anchor: str = "start", e
 
 def timeline_svg(document: Mapping[str, Any]) -> str:
     """Return the timeline of an incident document as an SVG element."""
-    entries: Sequence[Entry] = [e for e in document["timeline"] if e["at"] and e["until"]]
+    entries: Sequence[Entry] = [e for e in shown_timeline(document) if e["at"] and e["until"]]
     if not entries:
         return ""
     timed = [e for e in entries if e["lane"] != "notes"] or entries
@@ -265,8 +266,9 @@ def _alert(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
     x1, x2, y = canvas.x(entry["at"]), canvas.x(entry["until"]), canvas.y("alerts")
     colour = {"critical": C["tainted"], "warning": C["suspect"]}.get(entry["tone"], C["ink2"])
     canvas.add(line(x1, y, x2, y, colour, 1.4), symbol(entry["tone"], x1, y))
-    said = str(entry["text"]).partition(": ")[0].removeprefix("Alert ")
-    canvas.label("alerts", x1 + 11, said, dy=-3.5)
+    said = str(entry["text"]).partition(": ")[0]
+    if not said.endswith(" resolved"):  # the mark at the line's end says it
+        canvas.label("alerts", x1 + 11, said, dy=-3.5)
 
 
 def _restart(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
