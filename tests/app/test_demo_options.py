@@ -65,6 +65,7 @@ def test_every_fault_is_an_option(fault: str) -> None:
         (["--port", "many"], "--port: invalid int value: 'many'"),
         (["--run-dir", "s3://bucket/x"], "--run-dir s3://bucket/x: a demo writes to a directory .*; give a local path"),
         (["--colour"], "unrecognized arguments: --colour"),
+        (["--fake-gpu", "cold"], r"--fake-gpu: invalid choice: 'cold' \(choose from .*steady.*hot"),
         (["--push", "prometheus"], "--push: push_url 'prometheus' must look like http://"),
         (["--push", "http://me:pw@p/write"], "--push: leave the login out of the address and set LASTGOOD_PUSH_BASIC"),
     ],
@@ -110,6 +111,22 @@ def test_the_fault_is_told_by_its_device_and_not_told_when_it_is_spent() -> None
     assert armed[armed.index("--fault-node") + 1 :][:3] == ["node-b", "--fault-slot", "1"]
     assert "--fault" not in spent
     assert spent[spent.index("--resume") + 1] == "/x"
+
+
+@pytest.mark.parametrize(("given", "mode"), [([], None), (["--fake-gpu"], "steady"), (["--fake-gpu", "hot"], "hot")])
+def test_fake_gpus_are_asked_for_by_name_and_belong_to_the_faulty_device(given: list[str], mode: str | None) -> None:
+    options = parse([*given, "--rank", "2", "--fault", "none"])
+    assert options.fake_gpu == mode
+    words = worker_arguments(options, Launch(2, ("node-a",)), "demo")
+    told = ["--fake-gpu", mode, "--fake-node", "node-b", "--fake-slot", "0"]
+    assert words[-6:] == told or (mode is None and "--fake-gpu" not in words)
+
+
+def test_the_introduction_says_that_the_gpus_are_made_up() -> None:
+    assert "fake" not in " ".join(introduction(Options()))
+    assert "a fake GPU (--fake-gpu)" in " ".join(introduction(Options(fake_gpu="steady")))
+    hot = " ".join(introduction(Options(fake_gpu="hot")))
+    assert "the one of rank 3 misbehaves: its temperature climbs" in hot
 
 
 def test_ranks_are_told_to_push_every_second_with_the_terminals_login_and_only_when_asked() -> None:

@@ -153,6 +153,15 @@ def check(second: int, name: str, phase: str, result: str, **more: Any) -> Event
     return event("check", second, 50, **data)
 
 
+def test_an_excursion_is_told_when_it_begins_and_an_error_counter_when_it_grows() -> None:
+    def strayed(second: int, state: str, ended: str | None, text: str) -> Event:
+        return event("device.excursion", second, 49, state=state, started=at(1), ended=ended, text=text)
+
+    told = [strayed(1, "started", None, "3 °C left"), strayed(3, "ended", at(3), "3 °C left"),
+            strayed(4, "ended", at(1), "1 new error")]  # fmt: skip
+    assert [m.text for m in moments(state(), told)] == ["device excursion: 3 °C left", "device excursion: 1 new error"]
+
+
 def test_a_verdict_names_the_device_and_the_checkpoint() -> None:
     suspect = {"rank": 3, "node": "node-b", "gpu_uuid": "cpu-1", "slot": 1, "role": "accused"}
     resume = {"step": 50, "path": "checkpoints/a1-step-000050"}

@@ -17,7 +17,7 @@ import torch
 from lastgood.demo.model import CONTEXT, CharacterTransformer, loss_of
 from lastgood.demo.status import StatusFile, status_path
 from lastgood.demo.text import IGNORED_TARGET, VOCABULARY, CorpusError, encode, mix, read_corpus, sample
-from lastgood.demo.train import fault_here
+from lastgood.demo.train import devices_here, fault_here
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +111,14 @@ def test_a_fault_sits_on_its_device_and_nowhere_else(monkeypatch: pytest.MonkeyP
     assert fault_here("gradient", 67, "node-a", 1) is None
     assert fault_here(None, 67, "node-b", 1) is None
     assert fault_here("reduce-all", 67, "node-a", 0) is not None
+
+
+def test_the_mode_of_a_fake_gpu_is_for_the_faulty_device_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LASTGOOD_NODE", "node-b")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert devices_here("hot", "node-b", 1) == "fake:hot"
+    assert devices_here("hot", "node-b", 0) == devices_here("hot", "node-a", 1) == "fake"
+    assert devices_here(None, "node-b", 1) == "auto"
 
 
 CHILD = "import time; from lastgood.demo.orphan import end_with_parent; end_with_parent(); print('up', flush=True); {}"

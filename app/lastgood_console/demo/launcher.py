@@ -122,6 +122,9 @@ def worker_arguments(options: Options, launch: Launch, run: str) -> list[str]:
     ]
     arguments += ["--save-probe"] if options.save_probe else []
     arguments += ["--resume", launch.resume] if launch.resume else []
+    if options.fake_gpu is not None:
+        arguments += ["--fake-gpu", options.fake_gpu]
+        arguments += ["--fake-node", options.fault_node, "--fake-slot", str(options.fault_slot)]
     if launch.armed and options.fault != "none":
         arguments += ["--fault", options.fault, "--fault-step", str(options.step)]
         arguments += ["--fault-node", options.fault_node, "--fault-slot", str(options.fault_slot)]

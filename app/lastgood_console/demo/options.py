@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NoReturn
 
+from lastgood.devices.fake_nvml import MODES
 from lastgood.errors import ConfigError
 from lastgood.push_receiver import push_address
 
@@ -27,6 +28,9 @@ FAULTS: Final = {
     "none": "nothing is broken",
 }
 """Fault -> what it does, in words."""
+
+FAKE_GPUS: Final = MODES
+"""What a fake GPU can do: mode -> words."""
 
 NODE_CHOICES: Final = range(2, 5)
 RANK_CHOICES: Final = range(1, 5)
@@ -58,6 +62,8 @@ class Options:
     run_dir: Path = Path("runs/demo")
     port: int = 8490
     console: bool = True
+    fake_gpu: str | None = None
+    """What the fake GPU of the faulty device does (``lastgood.devices.fake_nvml.MODES``); None: no fake GPUs."""
     push: str = ""
     """Remote-write address that the ranks push their metrics to."""
 
@@ -113,6 +119,7 @@ def parse(arguments: Sequence[str], *, now: datetime | None = None) -> Options:
         run_dir=_run_dir(given.run_dir, now or datetime.now(UTC)),
         port=given.port,
         console=not given.no_console,
+        fake_gpu=given.fake_gpu,
         push=_push_url(given.push),
     )
 
@@ -150,6 +157,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--run-dir", help="where the run goes (default: runs/demo-<UTC time>)")
     add("--port", type=int, default=8490, help="port of the console; taken: the next free one (default: 8490)")
     add("--no-console", action="store_true", help="end without starting the console")
+    add("--fake-gpu", nargs="?", const="steady", choices=FAKE_GPUS, metavar="MODE",
+        help="give every rank a fake GPU, whose power and temperature are made up; MODE is what the faulty device's "
+        f"does: {', '.join(FAKE_GPUS)} (default: steady)")  # fmt: skip
     add("--push", metavar="URL", help="remote-write address that the ranks push their metrics to, such as "
         "http://127.0.0.1:9090/api/v1/write")  # fmt: skip
     return parser

@@ -20,7 +20,7 @@ from rich.text import Text
 from lastgood.state import Checkpoint
 from lastgood.wording import TRUST_SYMBOLS, clock_text
 from lastgood_console.demo.expected import expect
-from lastgood_console.demo.options import FAULTS, Options
+from lastgood_console.demo.options import FAKE_GPUS, FAULTS, Options
 from lastgood_console.demo.reading import StepLine
 from lastgood_console.demo.story import Health, Moment, Mood, Seat
 
@@ -144,6 +144,7 @@ def introduction(options: Options) -> list[str]:
         f"Real training of a small model on text: {options.nodes} nodes with {ranks} each and one spare node, "
         f"{options.steps} steps.",
         "The nodes are simulated: names for groups of processes on this one machine. Times are UTC.",
+        *_fake_gpus(options),
     ]
     if options.fault == "none":
         return [*lines, "No fault is injected."]
@@ -152,6 +153,16 @@ def introduction(options: Options) -> list[str]:
     step = f"{options.step}, the last of this run," if options.step == options.steps else f"{options.step}"
     lines.append(f"A fault is injected on purpose at step {step} on {where}: {FAULTS[options.fault]}.")
     return [*lines, *_caveats(options)]
+
+
+def _fake_gpus(options: Options) -> list[str]:
+    """Say that the GPUs are made up, and what one of them does."""
+    if options.fake_gpu is None:
+        return []
+    line = "Every rank has a fake GPU (--fake-gpu): its name, power and temperature are made up, and no GPU is read."
+    if options.fake_gpu == "steady":
+        return [line]
+    return [f"{line} After some seconds the one of rank {options.rank} misbehaves: {FAKE_GPUS[options.fake_gpu]}."]
 
 
 def _caveats(options: Options) -> list[str]:

@@ -160,6 +160,12 @@ def _injected(event: Event, places: Sequence[Place]) -> tuple[str, Mood]:
     return f"injected on purpose on {who}: {data['tensor']}, {data['detail']}", "doubt"
 
 
+def _strayed(event: Event, places: Sequence[Place]) -> tuple[str, Mood] | None:
+    """Tell the beginning of an excursion, and a growing error counter; that it is over is no news here."""
+    beginning = event.data["state"] == "started" or event.data["started"] == event.data["ended"]
+    return (f"device excursion: {event.data['text']}", "doubt") if beginning else None
+
+
 _TELLERS: Final = {
     "run.started": _started,
     "run.ended": _ended,
@@ -170,6 +176,7 @@ _TELLERS: Final = {
     "checkpoint.failed": _refused,
     "checkpoint.loaded": _loaded,
     "injection": _injected,
+    "device.excursion": _strayed,
 }
 
 

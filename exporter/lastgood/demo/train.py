@@ -34,6 +34,9 @@ COMPLETED: Final = 0
 STOPPED: Final = 1
 """Exit code of a rank that raised ``IntegrityError``, as the journal's ``run.ended`` has it."""
 
+DEVICE_SECONDS: Final = 0.5
+"""A demo is over in a minute, so its fake GPUs are looked at more often than a real one would be."""
+
 ROWS = 8
 """Passages in a batch of one rank."""
 
@@ -53,6 +56,8 @@ class Settings:
     resume: Path | None = None
     fault: Fault | None = None
     """The fault of this rank's device; None when the device is healthy."""
+    devices: str = "auto"
+    """The setting ``devices`` of this rank: with a fake GPU its mode, where it has one of its own."""
 
 
 def run_attempt(settings: Settings) -> None:
@@ -76,6 +81,8 @@ def run_attempt(settings: Settings) -> None:
         replay_every=settings.audit_every if settings.replay else 0,
         save_probe=settings.save_probe and settings.replay,
         injector=_injector(settings.fault, model),
+        devices=settings.devices,
+        device_seconds=DEVICE_SECONDS,
     )
     try:
         _train(settings, monitor, model, optimizer, first)
@@ -168,6 +175,7 @@ def _settings(arguments: Sequence[str] | None) -> Settings:
         replay=given.replay == "on",
         resume=given.resume,
         fault=fault_here(given.fault, given.fault_step, given.fault_node, given.fault_slot, given.seed),
+        devices=devices_here(given.fake_gpu, given.fake_node, given.fake_slot),
     )
 
 
@@ -179,6 +187,14 @@ def fault_here(name: str | None, step: int, node: str, slot: int, seed: int = 0)
     if name != "reduce-all" and here != (node, slot):
         return None
     return fault_named(name, rank=int(os.environ["RANK"]), step=step, seed=seed)
+
+
+def devices_here(mode: str | None, node: str, slot: int) -> str:
+    """Return the setting ``devices`` of this rank: the mode is for the fake GPU on one node and slot, if it is here."""
+    if mode is None:
+        return "auto"
+    here = (os.environ["LASTGOOD_NODE"], int(os.environ["LOCAL_RANK"]))
+    return f"fake:{mode}" if here == (node, slot) else "fake"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -197,6 +213,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--fault-step", type=int, default=1)
     add("--fault-node", default="")
     add("--fault-slot", type=int, default=0)
+    add("--fake-gpu")
+    add("--fake-node", default="")
+    add("--fake-slot", type=int, default=0)
     return parser
 
 
