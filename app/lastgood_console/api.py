@@ -24,8 +24,8 @@ from lastgood.state import Incident, RunState
 from lastgood.targets import target_groups
 from lastgood_console.alerts.intake import MAX_BODY_BYTES as MAX_ALERT_BYTES
 from lastgood_console.alerts.intake import AlertIntake
-from lastgood_console.export.document import dumps, to_document
-from lastgood_console.export.html import render
+from lastgood_console.export.document import to_document
+from lastgood_console.export.formats import FORMATS, render
 from lastgood_console.store import Store
 
 ALL_METHODS: Final = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -96,14 +96,15 @@ class Api:
         return JSONResponse({"runs": [run_summary(state) for state in states.values()]}, headers=SAFE)
 
     async def export(self, request: Request) -> Response:
-        """Return one incident as JSON or HTML."""
+        """Return one incident in the format that its name ends with."""
         run, (name, _, form) = request.path_params["run"], request.path_params["name"].rpartition(".")
         state = self._store.snapshot().states.get(run)
         found = next((i for i in state.incidents if name == i.id or name in i.aliases), None) if state else None
-        if state is None or found is None or form not in FORMS:
-            return _error(404, "no such run, incident or format: see /api/runs; formats are json and html")
-        body = await run_in_threadpool(FORMS[form][1], state, found)
-        return Response(body, headers={"Content-Type": FORMS[form][0], **SAFE})
+        if state is None or found is None or form not in FORMATS:
+            known = ", ".join(FORMATS)
+            return _error(404, f"no such run, incident or format: see /api/runs; formats are {known}")
+        text = await run_in_threadpool(lambda: render(to_document(state, found), form))
+        return Response(text, headers={"Content-Type": FORMATS[form].content_type, **SAFE})
 
 
 def run_summary(state: RunState) -> dict[str, Any]:
@@ -130,7 +131,7 @@ def incident_summary(incident: Incident) -> dict[str, Any]:
         "status": incident.status,
         "scope": incident.scope,
         "opened_at": incident.opened_at,
-        "exports": {form: f"{base}.{form}" for form in FORMS},
+        "exports": {form: f"{base}.{form}" for form in FORMATS},
     }
 
 
@@ -173,10 +174,3 @@ async def _body(request: Request, most_bytes: int) -> bytes | None:
             return None
         parts.append(part)
     return b"".join(parts)
-
-
-Writer = Callable[[RunState, Incident], bytes]
-FORMS: Final[Mapping[str, tuple[str, Writer]]] = {
-    "json": ("application/json", lambda state, incident: dumps(to_document(state, incident)).encode()),
-    "html": ("text/html; charset=utf-8", lambda state, incident: render(to_document(state, incident)).encode()),
-}

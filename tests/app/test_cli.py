@@ -13,6 +13,7 @@ from tests.app.fixtures import run_dirs
 from lastgood import __version__
 from lastgood_console import cli
 from lastgood_console.export import document
+from lastgood_console.export.formats import FORMATS
 
 Capture = pytest.CaptureFixture[str]
 
@@ -107,6 +108,53 @@ def test_export_writes_the_report_to_a_file_and_the_same_bytes_again(run_dir: Pa
     assert first.read_bytes() == second.read_bytes()
     assert first.read_bytes().startswith(b"<!doctype html>")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["1.html", "2.html", "runs"]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_exported_file_is_enough_for_every_format(run_dir: Path, tmp_path: Path, form: str) -> None:
+    file, direct, again = tmp_path / "incident.json", tmp_path / "direct", tmp_path / "again"
+    assert cli.main(["export", str(run_dir), "--output", str(file)]) == 0
+    assert cli.main(["export", str(run_dir), "--format", form, "--output", str(direct)]) == 0
+    assert cli.main(["export", "--from", str(file), "--format", form, "--output", str(again)]) == 0
+    assert again.read_bytes() == direct.read_bytes()
+
+
+def test_an_exported_file_can_come_through_a_pipe(run_dir: Path) -> None:
+    command = f"{sys.executable} -m lastgood_console.cli"
+    line = f"{command} export {run_dir} | {command} export --from - --format md"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("# Incident r-")
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"{", "not JSON"),
+        (b"\xff\xfe", "is not UTF-8"),
+        (
+            b'{"format": "lastgood.incident", "version": 9}',
+            "version 9: this lastgood reads version 1, use the one that",
+        ),
+        (b'{"format": "lastgood.incident", "version": 1}', "not a whole incident document"),
+        (None, "(No such file or directory): give the JSON export of an incident"),
+    ],
+)
+def test_a_file_that_is_no_incident_is_said_in_one_sentence(
+    content: bytes | None, problem: str, tmp_path: Path, capsys: Capture
+) -> None:
+    file = tmp_path / "x.json"
+    if content is not None:
+        file.write_bytes(content)
+    assert cli.main(["export", "--from", str(file), "--format", "csv"]) == 2
+    err = error_of(capsys)
+    assert problem in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["runs", "--from", "x.json"]])
+def test_export_wants_a_run_or_a_file(arguments: list[str], capsys: Capture) -> None:
+    assert cli.main(["export", *arguments]) == 2
+    assert "give either RUN or --from FILE" in error_of(capsys)
 
 
 def test_an_incident_is_found_by_the_beginning_of_its_id(run_dir: Path, capsys: Capture) -> None:
@@ -211,7 +259,13 @@ def lean(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_lean_install_lists_and_exports(run_dir: Path) -> None:
-    for arguments in (["incidents"], ["checkpoint", "list"], ["export", "--format", "html"]):
+    for arguments in (
+        ["incidents"],
+        ["checkpoint", "list"],
+        ["export", "--format", "html"],
+        ["export", "--format", "csv"],
+        ["export", "--format", "md"],
+    ):
         done = lean(*arguments, str(run_dir))
         assert (done.returncode, done.stderr) == (0, "")
         assert "a1-step-000050" in done.stdout

@@ -10,10 +10,12 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.app import hostile_words
 from tests.app.fixtures import states
 
 from lastgood.state import Incident, LastGood, RunState, Unreadable
 from lastgood_console.export import document, html
+from lastgood_console.export.formats import FORMATS, render
 
 Document = dict[str, Any]
 
@@ -149,9 +151,52 @@ def test_only_trusted_checkpoints_are_thinned_out() -> None:
         ("{", "not JSON"),
         ("[]", "not an incident document"),
         ('{"format": "other"}', "not an incident document"),
-        ('{"format": "lastgood.incident", "version": 2}', "version 2: this lastgood reads version 1"),
+        ('{"format": "lastgood.incident", "version": 2}', "version 2: this lastgood reads version 1, use the one that"),
+        ('{"format": "lastgood.incident", "version": 1}', "not a whole incident document: attempts: missing"),
+        ('{"format": "lastgood.incident", "version": 1, "cost": NaN}', "NaN is not a number of JSON"),
+        ('{"format": "lastgood.incident", "version": 1, "cost": 1e999}', "1e999 is too large"),
+        ('{"format": "lastgood.incident", "version": 1, "run": "\\ud800"}', "not JSON: .*surrogates"),
+        ("[" * 100_000, "not JSON"),
     ],
 )
 def test_foreign_text_is_refused_with_the_reason(text: str, problem: str) -> None:
     with pytest.raises(document.DocumentError, match=problem):
         document.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "problem"),
+    [
+        (("incident", "state"), "mended", "incident.state: 'mended' is not one of open, recovered"),
+        (("timeline", 0, "at"), "yesterday", "timeline.0..at: 'yesterday' is not"),
+        (("words", "cost"), ["1"], "words.cost: fewer than 3 items"),
+        (("suspects", 0, "nickname"), "x", "suspects.0..nickname: not known here"),
+        (("checkpoints", 0, "step"), "50", "checkpoints.0..step: '50' is not of type integer"),
+    ],
+)
+def test_a_document_that_was_changed_is_refused_with_the_place(
+    place: tuple[str | int, ...], value: Any, problem: str, validator: jsonschema.Draft202012Validator
+) -> None:
+    content: Any = json.loads(document.dumps(exported(states.gradient())))
+    inner = content
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    assert not validator.is_valid(content)
+    with pytest.raises(document.DocumentError, match=problem):
+        document.loads(json.dumps(content))
+
+
+def test_what_turns_the_writing_direction_is_spelled_out_and_comes_back() -> None:
+    text = document.dumps(exported(hostile_words.everywhere(hostile_words.OVERRIDE)))
+    assert "step-\\u202e05\\u202c-dab" in text
+    assert "\u202e" not in text
+    assert document.loads(text)["checkpoints"][0]["path"] == hostile_words.OVERRIDE
+    assert document.dumps(document.loads(text)) == text
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("row", states.ROWS)
+def test_every_format_is_made_from_the_document_alone(form: str, row: str) -> None:
+    content = exported(states.ROWS[row]())
+    assert render(document.loads(document.dumps(content)), form) == render(content, form) == render(content, form)

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
+from tests.app import hostile_words
 from tests.app.fixtures import states
 
 from lastgood.state import RunState, Unreadable
 from lastgood_console.export import document, html
+from lastgood_console.export.tokens import THEMES, ThemeName, theme
 
 
 def report(state: RunState) -> str:
@@ -98,25 +100,39 @@ def test_unreadable_lines_are_counted_and_named() -> None:
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
 
 
-def hostile(words: str) -> RunState:
-    """Return the default story with these words wherever people, paths or nodes are named."""
-    state = states.gradient()
-    base = state.incidents[0]
-    found = tuple(replace(f, tensor=words, observed=words, expected=words, evidence=({"kind": "x", "text": words},))
-                  for f in base.findings)  # fmt: skip
-    note = states.event("note", 1_900, 1, {"text": words, "author": words, "incident": base.id})
-    suspect = replace(base.suspects[0], node=words)
-    resume = replace(states.RESUME, path=words, reason=words)
-    about = replace(base, findings=found, actions=(note,), suspects=(suspect,), resume=resume, closed_by=words,
-                    reasons_for=(words,), reasons_against=(words,), unknown=(words,))  # fmt: skip
-    saves = tuple(replace(s, path=words, reason=words) for s in state.checkpoints)
-    unreadable = (Unreadable(words, 1, words),)
-    return replace(state, run=words, incidents=(about,), checkpoints=saves, unreadable=unreadable, findings=found)
-
-
 def test_nothing_that_others_wrote_becomes_markup() -> None:
-    names = {tag for tag, _ in structure(report(hostile(HOSTILE))).tags}
+    names = {tag for tag, _ in structure(report(hostile_words.everywhere(HOSTILE))).tags}
     assert not names & {"script", "img"}
+
+
+def test_what_turns_the_writing_direction_shows_as_a_mark() -> None:
+    text = report(hostile_words.everywhere(hostile_words.OVERRIDE))
+    assert not set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067") & set(text)
+    assert "step-\ufffd05\ufffd-dab" in text
+
+
+def noted(words: str, seconds: float = 1_900, who: str = "mira") -> RunState:
+    state = states.gradient(annotations=())
+    note = states.event("note", seconds, 1, {"text": words, "author": who, "incident": "r-3f2a91c0"})
+    return replace(state, incidents=(replace(state.incidents[0], actions=(note,)),))
+
+
+def test_what_somebody_said_has_a_direction_apart_from_our_words() -> None:
+    text = report(noted("\u05e9\u05dc\u05d5\u05dd node-b"))
+    assert '<bdi dir="auto">Note: </bdi><bdi dir="auto">\u05e9\u05dc\u05d5\u05dd node-b</bdi>' in text
+
+
+def test_a_clock_of_another_day_has_its_date() -> None:
+    text = report(noted("cable replaced", 200_000))
+    assert '<td class="keep">2026-12-01 10:05:20</td><td class="keep">2026-12-01 10:05:20</td>' in text
+    assert '<td class="keep">02:57:06</td>' in text
+
+
+def test_a_note_of_another_day_does_not_squeeze_the_picture() -> None:
+    late, soon = (
+        report(noted("x", seconds)).split("<figure>")[1].split("</figure>")[0] for seconds in (900_000, 3_300)
+    )
+    assert re.sub(r"<text[^>]*>[^<]*</text>", "", late) == re.sub(r"<text[^>]*>[^<]*</text>", "", soon)
 
 
 @pytest.fixture(scope="module")
@@ -167,18 +183,36 @@ TOO_WIDE = """[...document.querySelectorAll('header, h1, .panels, dl, figure, fo
 @pytest.mark.parametrize("words", FOREIGN)
 def test_long_and_foreign_words_stay_inside_the_page(page: Page, tmp_path: Path, words: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
-    assert shown(page, hostile(words), tmp_path) == []
+    assert shown(page, hostile_words.everywhere(words), tmp_path) == []
     assert page.evaluate(TOO_WIDE) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.browser
 def test_a_right_to_left_path_does_not_turn_the_command_round(page: Page, tmp_path: Path) -> None:
-    state = hostile("\u05e0\u05ea\u05d9\u05d1")
+    state = hostile_words.everywhere("\u05e0\u05ea\u05d9\u05d1")
     shown(page, state, tmp_path)
     box = page.locator(".command bdi").first
     assert box.evaluate("n => getComputedStyle(n).direction") == "ltr"
     assert page.locator(".story bdi", has_text="\u05e0\u05ea\u05d9\u05d1").last.evaluate("n => n.dir") == "auto"
+
+
+INK = "n => getComputedStyle(n).color"
+
+
+def rgb(colour: str) -> str:
+    return f"rgb({', '.join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))})"
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", THEMES)
+def test_it_is_light_or_dark_as_the_readers_screen_is(page: Page, tmp_path: Path, name: ThemeName) -> None:
+    page.emulate_media(color_scheme=name)
+    shown(page, states.gradient(), tmp_path)
+    assert page.locator("body").evaluate(INK) == rgb(theme(name)["ink"])
+    assert page.locator("html").evaluate("n => getComputedStyle(n).backgroundColor") == rgb(theme(name)["bg"])
+    fills = page.locator("svg.timeline circle").evaluate_all("all => all.map(n => getComputedStyle(n).fill)")
+    assert rgb(theme(name)["trusted"]) in fills
 
 
 @pytest.mark.browser
@@ -189,5 +223,6 @@ def test_it_prints_on_a4_with_whole_figures(page: Page, tmp_path: Path) -> None:
     assert {tuple(float(n) for n in box.split()) for box in re.findall(rb"/MediaBox\s*\[([^\]]+)\]", pdf)} == {
         (0.0, 0.0, 594.95996, 841.91998)
     }
-    page.emulate_media(media="print")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.locator("body").evaluate(INK) == rgb(theme("light")["ink"])
     assert page.locator("figure").first.evaluate("n => getComputedStyle(n).breakInside") == "avoid"

@@ -182,9 +182,11 @@ def test_drawing_a_chart_does_not_change_what_the_cache_holds() -> None:
     assert timeline_picture(state, state.incidents[0], "light") == before
 
 
-def test_export_buttons_offer_html_and_json() -> None:
+def test_the_export_menu_offers_every_format() -> None:
     labels = [b.proto.label for b in open_page(states.gradient(), page="incident").get("download_button")]
-    assert labels == ["Export report (HTML)", "Export timeline (JSON)"]
+    assert labels == [
+        "Export incident (JSON)", "Export timeline (CSV)", "Export post-mortem (Markdown)", "Export report (HTML)",
+    ]  # fmt: skip
 
 
 def test_an_address_selects_run_and_incident() -> None:

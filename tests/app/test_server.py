@@ -14,6 +14,8 @@ from tests.app.console_server import RUN, Console, run_directory
 from tests.exporter.histories import History
 
 from lastgood_console import server
+from lastgood_console.export import document
+from lastgood_console.export.formats import FORMATS, render
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +45,17 @@ def test_runs_are_listed_with_the_addresses_of_their_exports(console: Console) -
     exported = console.get(incident["exports"]["json"])
     assert exported.headers["content-type"] == "application/json"
     assert exported.json()["incident"]["id"] == incident["id"]
-    report = console.get(incident["exports"]["html"])
-    assert report.headers["content-type"] == "text/html; charset=utf-8"
-    assert "computed wrong gradients in steps (50, 100]." in report.text
+    assert list(incident["exports"]) == [*FORMATS]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_is_served_as_what_it_is(console: Console, form: str) -> None:
+    (incident,) = console.get("/api/runs").json()["runs"][0]["incidents"]
+    known = document.loads(console.get(incident["exports"]["json"]).text)
+    answer = console.get(incident["exports"][form])
+    assert answer.headers["content-type"] == FORMATS[form].content_type
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.content == render(known, form).encode()
 
 
 @pytest.mark.parametrize(

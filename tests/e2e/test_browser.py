@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -12,6 +11,7 @@ from playwright.sync_api import Browser, Page, Response, expect, sync_playwright
 from tests.app.console_server import RUN, Console, run_directory, story
 
 from lastgood_console.components.css import streamlit_selectors
+from lastgood_console.export.formats import FORMATS
 from lastgood_console.export.tokens import theme
 
 pytestmark = pytest.mark.browser
@@ -177,14 +177,16 @@ def test_an_unknown_address_gets_a_message_and_a_way_out(browser: Browser, conso
         expect(visit.page.get_by_text("One run needs a decision.")).to_be_visible()
 
 
-def test_exports_are_downloaded_as_they_are_served(browser: Browser, console: Console) -> None:
+@pytest.mark.parametrize("form", FORMATS)
+def test_exports_are_downloaded_as_they_are_served(browser: Browser, console: Console, form: str) -> None:
+    label = f"Export {FORMATS[form].holds} ({FORMATS[form].name})"
     with Visit(browser, console, INCIDENT) as visit:
+        visit.page.get_by_role("button", name="Export incident").click()
         with visit.page.expect_download(timeout=30_000) as waiting:
-            visit.page.get_by_role("button", name="Export timeline (JSON)").click()
-        text = Path(waiting.value.path()).read_text(encoding="utf-8")
-        incident = json.loads(text)["incident"]["id"]
-        assert waiting.value.suggested_filename == f"{RUN}-{incident}.json"
-        assert text == console.get(f"/api/runs/{RUN}/incidents/{incident}.json").text
+            visit.page.get_by_role("button", name=label).click()
+        (incident,) = next(run for run in console.get("/api/runs").json()["runs"] if run["run"] == RUN)["incidents"]
+        assert waiting.value.suggested_filename == f"{RUN}-{incident['id']}.{form}"
+        assert Path(waiting.value.path()).read_bytes() == console.get(incident["exports"][form]).content
 
 
 def test_news_appears_without_a_reload_and_the_place_on_the_page_survives(browser: Browser, tmp_path: Path) -> None:

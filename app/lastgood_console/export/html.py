@@ -18,6 +18,7 @@ from lastgood import wording
 from lastgood.state import LastGood
 from lastgood.timeline import STATUS_TONES
 from lastgood_console.characters import tamed
+from lastgood_console.export import story
 from lastgood_console.export.peers_chart import peers_svg
 from lastgood_console.export.svg import timeline_svg
 from lastgood_console.export.symbols import icon
@@ -260,20 +261,12 @@ def _peers(document: Document) -> Iterator[str]:
 
 def _story(document: Document) -> Iterator[str]:
     yield "<h2>What happened, and when we knew</h2>"
-    rows = [
-        (
-            "",
-            (
-                f"keep|{e(x['happened'])}",
-                f"keep|{e(wording.clock_text(x['known_at']))}",
-                said(x["text"]),
-                f"keep|{said(x['who'])}" if len(x["who"]) <= 16 else said(x["who"]),
-            ),
-        )
-        for x in document["timeline"]
-        if x["in_story"]
-    ]
-    yield table("story", ("Happened", "Known (UTC)", "Event", "By"), rows)
+    yield table("story", ("Happened", "Known (UTC)", "Event", "By"), map(_story_row, story.rows(document)))
+
+
+def _story_row(row: story.Row) -> tuple[str, tuple[str, ...]]:
+    who = f"keep|{said(row.who)}" if len(row.who) <= 16 else said(row.who)
+    return "", (f"keep|{e(row.happened)}", f"keep|{e(row.known)}", said(row.words) + said(row.said), who)
 
 
 def _evidence(document: Document) -> Iterator[str]:

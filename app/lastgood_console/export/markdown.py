@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lastgood import wording
+from lastgood_console.export import story
 from lastgood_console.export.markup import code, table, words
 
 Document = Mapping[str, Any]
@@ -103,13 +104,16 @@ def _timeline(document: Document) -> Iterator[str]:
     yield "Two clocks: when it happened, and when it was known (UTC)."
     yield ""
     rows = [
-        (words(entry["happened"]), _date(entry["known_at"]), words(entry["text"]), words(entry["who"]))
-        for entry in document["timeline"]
-        if entry["in_story"]
+        (words(row.happened), words(row.known), _event(row), words(row.who)) for row in story.rows(document, dated=True)
     ]
     yield from table(("Happened", "Known", "Event", "By"), rows)
     for text in document["injected"]:
         yield from ["", f"Ground truth of a demo or drill, which no check reads: {words(text)}."]
+
+
+def _event(row: story.Row) -> str:
+    """Return our words, and behind them what others said, with a direction of its own."""
+    return f"{words(row.words)} {words(row.said)}" if row.said else words(row.words)
 
 
 def _suspects(document: Document) -> Iterator[str]:
@@ -159,7 +163,7 @@ def _actions(document: Document) -> Iterator[str]:
     for number, advice in enumerate(document["words"]["do"], 1):
         yield f"{number}. {words(advice['words'])}" + (f": {code(advice['command'])}" if advice["command"] else "")
     done = [
-        f"{_date(entry['known_at'])} {words(entry['who'])}: {words(entry['text'])}"
+        f"{_date(entry['known_at'])} {words(entry['who'])}: {_event(story.row(entry))}"
         for entry in document["timeline"]
         if entry["lane"] == "notes"
     ]

@@ -1,12 +1,13 @@
 """Incident: who lied, from where to resume, what not to use; then the timeline, the peers and the evidence."""
 
+from functools import partial
 from html import escape
 
 import streamlit as st
 
 from lastgood.peers import peers
 from lastgood.state import CheckStatus, Incident, LastGood, RunState
-from lastgood.timeline import entries, injected, story
+from lastgood.timeline import condensed, entries, injected, story
 from lastgood.wording import ranks_text, state_phrase, step_text
 from lastgood_console.cache import document, peers_picture, timeline_picture
 from lastgood_console.components import peers_chart, timeline_chart
@@ -31,8 +32,7 @@ from lastgood_console.components.panels import (
 from lastgood_console.components.selection import select
 from lastgood_console.components.strip import key_html, layout, strip_html
 from lastgood_console.components.tables import Column, checkpoints_html, evidence_html, story_html, table_html
-from lastgood_console.export.document import dumps
-from lastgood_console.export.html import render
+from lastgood_console.export.formats import FORMATS, render
 from lastgood_console.shell import OVERVIEW_PAGE, TICK_SECONDS, fresh_html, no_runs_html, show_another, theme_name
 from lastgood_console.store import Snapshot, current
 
@@ -90,12 +90,20 @@ def reasons_and_advice(state: RunState, incident: Incident) -> None:
 
 def exports(state: RunState, incident: Incident) -> None:
     """Offer the incident as files. They are written when asked for, from the document that the page shows too."""
-    with st.container(horizontal=True, horizontal_alignment="right", key="lg-exports"):
-        name = f"{state.run}-{incident.id}"
-        st.download_button("Export report (HTML)", lambda: render(document(state, incident)), f"{name}.html",
-                           "text/html", key="export-html", on_click="ignore", type="primary")  # fmt: skip
-        st.download_button("Export timeline (JSON)", lambda: dumps(document(state, incident)), f"{name}.json",
-                           "application/json", key="export-json", on_click="ignore")  # fmt: skip
+    name = f"{state.run}-{incident.id}"
+    with (
+        st.container(horizontal=True, horizontal_alignment="right", key="lg-exports"),
+        st.popover("Export incident", type="primary", key=f"exports-{name}"),
+    ):
+        for form, kind in FORMATS.items():
+            st.download_button(
+                f"Export {kind.holds} ({kind.name})", partial(_export, state, incident, form), f"{name}.{form}",
+                kind.content_type.partition(";")[0], key=f"export-{form}", on_click="ignore", width="stretch",
+            )  # fmt: skip
+
+
+def _export(state: RunState, incident: Incident, form: str) -> str:
+    return render(document(state, incident), form)
 
 
 def first_screen(state: RunState, incident: Incident, snapshot: Snapshot, seconds: float) -> None:
@@ -117,7 +125,7 @@ def timeline(state: RunState, incident: Incident) -> None:
     words = timeline_chart.spoken(state, incident)
     st.vega_lite_chart(spec=picture, theme=None, width="stretch", key="timeline", alt=words)
     st.html(section("What happened, and when we knew", "two clocks: when it happened, when it was known"))
-    st.html(story_html(story(entries(state, incident))))
+    st.html(story_html(story(condensed(entries(state, incident)))))
     if told := injected(state, incident):
         more = f" {len(told) - 1} more follow." if len(told) > 1 else ""
         st.html(f'<div class="lg-caption">Ground truth, not evidence: {escape(told[0])}.{more}</div>')
