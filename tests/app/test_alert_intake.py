@@ -156,6 +156,12 @@ def test_a_signature_is_as_good_as_the_token_while_it_is_recent(
     assert (got, reason in answer.get("error", "")) == (status, True)
 
 
+def test_a_console_without_a_secret_takes_the_token_beside_a_signature(tmp_path: Path) -> None:
+    taken = intake(tmp_path, token="t")
+    assert taken.accept(PAYLOAD, signed() | {"Authorization": "Bearer t"}, REMOTE)[0] == 200
+    assert taken.accept(PAYLOAD, signed() | {"Authorization": "Bearer wrong"}, REMOTE)[0] == 401
+
+
 def test_a_signature_without_a_secret_here_is_refused_even_from_this_machine(tmp_path: Path) -> None:
     status, answer = intake(tmp_path).accept(PAYLOAD, signed(), LOCAL)
     assert (status, "set LASTGOOD_WEBHOOK_SECRET here" in answer["error"]) == (401, True)

@@ -25,14 +25,14 @@ def only(payload: dict[str, Any]) -> AlertData:
 
 
 def test_both_systems_say_the_same_in_the_same_words() -> None:
-    one = alert(annotations={"summary": "Rank 3 lied.", "resume_step": "50"}, **PLACE)
+    one = alert(annotations={"summary": "Wrong sum. Resume from step 50."}, **PLACE)
     said = [read_payload(payload).notices[0] for payload in (alertmanager(one), grafana(one))]
     assert {n.run for n in said} == {"llama-7b"}
     for notice in said:
         data = notice.data
         assert (data["name"], data["status"], data["severity"]) == ("ReplayMismatch", "firing", "critical")
         assert (data["incident"], data["check"], data["rank"], data["node"]) == ("r-3f2a91c0", "replay", 3, "node-b")
-        assert (data["summary"], data["resume_step"]) == ("Rank 3 lied.", 50)
+        assert (data["summary"], data["resume_step"]) == ("Wrong sum. Resume from step 50.", 50)
         assert data["starts_at"] == "2026-11-29T02:03:20.500000Z"
         assert "ends_at" not in data
     assert [n.data["source"] for n in said] == ["alertmanager", "grafana"]
@@ -82,6 +82,7 @@ def test_what_is_not_known_is_not_claimed() -> None:
     data = only(alertmanager(alert(rank="-1", node="unknown", gpu_uuid="", incident="", annotations={})))
     assert {"rank", "node", "gpu_uuid", "incident", "resume_step", "ends_at"}.isdisjoint(data)
     assert data["summary"] == ""
+    assert "node" not in only(alertmanager(alert(node="several")))
 
 
 def test_an_alert_without_a_fingerprint_is_known_by_its_labels() -> None:

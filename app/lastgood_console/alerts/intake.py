@@ -72,7 +72,8 @@ class AlertIntake:
             return 503, {"error": f"alerts cannot be kept ({problem.strerror}): see --state"}
 
     def _admit(self, body: bytes, headers: Mapping[str, str], client_host: str, now: float) -> None:
-        if is_signed(headers):
+        by_token = self._secret is None and "authorization" in headers
+        if is_signed(headers) and not by_token:
             check_signature(body, headers, self._secret, now)
         else:
             authorise(headers, client_host, self._token)

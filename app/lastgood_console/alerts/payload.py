@@ -15,6 +15,7 @@ Times are brought to UTC and microseconds, so that the same moment is always the
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,11 +24,14 @@ from typing import Any, Final, Literal
 from lastgood.admission import Refusal
 from lastgood.catalogue import UNKNOWN
 from lastgood.events import AlertData, AlertStatus, is_slug, plain
+from lastgood_alerts.rule import SEVERAL
 
 MAX_ALERTS: Final = 20_000
 MOST_LABELS: Final = 64
 _MOST_LETTERS: Final = 1024
 _LONGEST_NAME: Final = 256
+_NOBODY: Final = ("", UNKNOWN, SEVERAL)
+_RESUME: Final = re.compile(r"Resume from step ([0-9]{1,16})\b", re.ASCII)
 _SOURCES: Final[Mapping[str, Literal["alertmanager", "grafana"]]] = {"4": "alertmanager", "1": "grafana"}
 _BROKEN_RULE: Final[Mapping[str, AlertStatus]] = {"DatasourceNoData": "no_data", "DatasourceError": "error"}
 _LARGEST: Final = (1 << 53) - 1
@@ -134,13 +138,19 @@ def _add_place(data: AlertData, labels: Mapping[str, str], annotations: Mapping[
     """Add what the labels say about where it is; nothing is added for what they do not know."""
     for name in ("incident", "check", "node", "gpu_uuid"):
         said = labels.get(name, "")
-        if said and said != UNKNOWN and len(said) <= _LONGEST_NAME:
+        if said not in _NOBODY and len(said) <= _LONGEST_NAME:
             data[name] = said
-    rank, step = _whole(labels.get("rank", "")), _whole(annotations.get("resume_step", ""))
+    rank, step = _whole(labels.get("rank", "")), _resume_step(annotations.get("summary", ""))
     if rank is not None:
         data["rank"] = rank
     if step is not None:
         data["resume_step"] = step
+
+
+def _resume_step(summary: str) -> int | None:
+    """Return the step that a summary of ours says to resume from; both systems have the same text."""
+    found = _RESUME.search(summary)
+    return _whole(found[1]) if found else None
 
 
 def _run(labels: Mapping[str, str]) -> str | None:
