@@ -23,15 +23,20 @@ CANNOT: Final = 2
 
 EXTRA_MODULES: Final = frozenset({"altair", "pandas", "rich", "starlette", "streamlit", "uvicorn"})
 """What the extra ``console`` installs, as its modules are called."""
+GRAFANA_MODULES: Final = frozenset({"grafana_client", "niquests"})
+"""What the extra ``grafana`` installs."""
+INSTALL_GRAFANA: Final = "URLLIB3_NO_OVERRIDE=1 pip install --no-binary urllib3-future 'lastgood[grafana]'"
+"""Without the two precautions it would replace the package ``urllib3`` of the environment."""
 
 COMMANDS: Final = {
     "demo": "a real training run with a rank that lies, the verdict, the recovery, the files",
     "console": "the console in the browser, with its HTTP API",
     "serve": "the run metrics and the event intake alone, from the lean install",
     "incidents": "the incidents of a run: which rank lied, and from where to resume",
-    "export": "one incident as JSON or as an HTML report",
+    "export": "one incident as JSON, CSV, Markdown or HTML",
     "checkpoint": "the trust of a run's checkpoints; the bytes of one against its fingerprint",
     "rules": "the alert rules for Prometheus, Kubernetes or Grafana",
+    "grafana": "dashboards, alert rules and annotations, deployed to a Grafana",
 }
 """Command -> what it shows."""
 
@@ -111,6 +116,10 @@ def _command(name: str) -> Callable[[list[str]], int]:
         from lastgood_console.rules_command import main as rules
 
         return _exiting(rules)
+    if name == "grafana":
+        from lastgood_console.deploy.command import main as grafana
+
+        return _exiting(grafana)
     from lastgood_console import incident_commands
 
     return _exiting(incident_commands.list_incidents if name == "incidents" else incident_commands.export)
@@ -136,7 +145,10 @@ def _exiting(command: Callable[[list[str]], int]) -> Callable[[list[str]], int]:
 
 def _missing(name: str, missing: ModuleNotFoundError) -> int:
     """Say which extra a command needs. Anything else that is missing is a broken install: let it be seen."""
-    if (missing.name or "").partition(".")[0] not in EXTRA_MODULES:
+    module = (missing.name or "").partition(".")[0]
+    if module in GRAFANA_MODULES:
+        return cannot(name, f"needs the grafana extra: {INSTALL_GRAFANA}")
+    if module not in EXTRA_MODULES:
         raise missing
     return cannot(name, "needs the console extra: pip install 'lastgood[console]'")
 
