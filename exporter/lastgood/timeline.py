@@ -18,7 +18,7 @@ from datetime import timedelta
 from itertools import groupby, pairwise
 from typing import Any, Final, Literal, cast
 
-from lastgood import alert_story, wording
+from lastgood import alert_story, excursion_story, wording
 from lastgood.events import CHECKS, CheckName, Event
 from lastgood.peers import Peers, peers
 from lastgood.state import Attempt, CheckRound, FailedSave, Finding, Incident, Point, RunState, Window
@@ -115,7 +115,8 @@ def entries(state: RunState, incident: Incident) -> tuple[TimelineEntry, ...]:
         *_findings(incident, clock),
         *_saves(state, shown),
         *_alerts(state, incident, clock),
-        *_annotations(state, incident, shown),
+        *_excursions(state, incident, clock),
+        *_annotations(state, incident),
         *_restarts(state, shown),
         *_outcome(incident),
     ]
@@ -363,14 +364,19 @@ def condensed(timeline: Iterable[TimelineEntry]) -> tuple[TimelineEntry, ...]:
     return tuple(kept for entry in found if (kept := instead.get(id(entry), entry)) is not None)
 
 
-def _annotations(state: RunState, incident: Incident, shown: Sequence[Attempt]) -> Iterator[TimelineEntry]:
+def _excursions(state: RunState, incident: Incident, clock: StepClock) -> Iterator[TimelineEntry]:
+    for found in excursion_story.excursions_of(state, incident, clock):
+        entry = _entry("alerts", "excursion", "warning", "▽", found.attempt, found.step, found.at, found.text,
+                       until=found.until, timed=True)  # fmt: skip
+        yield replace(entry, known_at=found.known_at)
+
+
+def _annotations(state: RunState, incident: Incident) -> Iterator[TimelineEntry]:
     names = {incident.id, *incident.aliases}
-    numbers = {a.number for a in shown}
     seen: set[tuple[str, str]] = set()
-    for event in (*incident.actions, *(e for e in state.annotations if e.type != "alert")):
+    for event in (*incident.actions, *(e for e in state.annotations if e.type in ("note", "action"))):
         mine = event in incident.actions or event.data.get("incident") in names
-        near = event.type == "device.excursion" and event.attempt in numbers and "incident" not in event.data
-        if (mine or near) and event.key not in seen:
+        if mine and event.key not in seen:
             seen.add(event.key)
             yield _annotation(event)
 
@@ -379,8 +385,6 @@ def _annotation(event: Event) -> TimelineEntry:
     data = event.data
     text = _first_text(data, "text", "summary", "message", "comment")
     who = _first_text(data, "by", "author", "who", "user") or "lastgood"
-    if event.type == "device.excursion":
-        return _timed("alerts", "excursion", "warning", "▽", event, text or "Device excursion", who, event.time)
     verb = _first_text(data, "action") if event.type == "action" else ""
     said = ": ".join(part for part in (_ACTIONS.get(verb, verb) or event.type.capitalize(), text) if part)
     return _timed("notes", event.type, "note", "▫", event, said, who, event.time)
