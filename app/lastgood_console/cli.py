@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "checkpoint": "the trust of a run's checkpoints; the bytes of one against its fingerprint",
     "rules": "the alert rules for Prometheus, Kubernetes or Grafana",
     "grafana": "dashboards, alert rules and annotations, deployed to a Grafana",
+    "stack": "Prometheus, Alertmanager and the console of this machine together, without Docker",
 }
 """Command -> what it shows."""
 
@@ -120,6 +121,11 @@ def _command(name: str) -> Callable[[list[str]], int]:
         from lastgood_console.deploy.command import main as grafana
 
         return _exiting(grafana)
+    if name == "stack":
+        _require("streamlit")
+        from lastgood_console.stack.command import main as stack
+
+        return _exiting(stack)
     from lastgood_console import incident_commands
 
     return _exiting(incident_commands.list_incidents if name == "incidents" else incident_commands.export)

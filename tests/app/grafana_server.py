@@ -240,6 +240,8 @@ class FakeGrafana:
             raise Refused(404, "contact point not found")
         settings = {key: there["settings"].get(key) if value == "[REDACTED]" else value
                     for key, value in given["settings"].items()}  # fmt: skip
+        if settings.get("hmacConfig", {}).get("secret") == "[REDACTED]":
+            settings["hmacConfig"] = {**settings["hmacConfig"], "secret": there["settings"]["hmacConfig"]["secret"]}
         self.contact_points[name] = {**given, "settings": settings, "provenance": "api"}
         return 202, {"message": "contactpoint updated"}
 
@@ -320,6 +322,8 @@ def blotted(point: Json) -> Json:
     """Return a contact point without its secrets."""
     hidden = SECRETS.get(point["type"], set())
     settings = {key: "[REDACTED]" if key in hidden and value else value for key, value in point["settings"].items()}
+    if "hmacConfig" in settings:
+        settings["hmacConfig"] = {**settings["hmacConfig"], "secret": "[REDACTED]"}
     return {**point, "settings": settings}
 
 
@@ -344,6 +348,7 @@ def fake_grafana(prefix: str = "") -> Iterator[FakeGrafana]:
 class _Handler(BaseHTTPRequestHandler):
     fake: FakeGrafana
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # one packet for each answer: two of them wait for each other
 
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

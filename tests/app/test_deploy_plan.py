@@ -10,7 +10,7 @@ import pytest
 from tests.app.fixtures import states
 
 from lastgood_console.deploy import compare
-from lastgood_console.deploy.annotations import MOST_PER_RUN, annotations, id_of
+from lastgood_console.deploy.marks import MOST_PER_RUN, id_of, marks_of
 from lastgood_console.deploy.plan import Change, Found, Plan, Wanted, plan, with_route
 
 Json = dict[str, Any]
@@ -221,7 +221,7 @@ def test_a_policy_with_our_route_is_left_alone() -> None:
 
 
 def test_findings_and_saves_of_a_run_become_annotations_with_an_identity() -> None:
-    marks = annotations(states.gradient(), "https://console")
+    marks = marks_of(states.gradient(), "https://console")
     kinds = [mark["tags"][2] for mark in marks]
     assert kinds.count("finding") == len(states.gradient().findings)
     assert kinds.count("save") == len(states.gradient().checkpoints)
@@ -231,13 +231,13 @@ def test_findings_and_saves_of_a_run_become_annotations_with_an_identity() -> No
 
 
 def test_a_finding_s_annotation_leads_to_its_incident() -> None:
-    mark = next(m for m in annotations(states.gradient(), "https://console") if "finding" in m["tags"])
+    mark = next(m for m in marks_of(states.gradient(), "https://console") if "finding" in m["tags"])
     assert "replay failed at step 100: rank 3 (node-b" in mark["text"]
     assert 'href="https://console/incident?run=' in mark["text"]
 
 
 def test_a_refused_save_is_told_from_a_failed_one() -> None:
-    texts = [mark["text"] for mark in annotations(states.weight(), "https://console") if "save-failed" in mark["tags"]]
+    texts = [mark["text"] for mark in marks_of(states.weight(), "https://console") if "save-failed" in mark["tags"]]
     assert texts
     assert "save refused by a check at step 75" in texts[0]
 
@@ -245,18 +245,18 @@ def test_a_refused_save_is_told_from_a_failed_one() -> None:
 def test_a_path_cannot_put_markup_into_an_annotation() -> None:
     state = states.gradient()
     bad = replace(state.checkpoints[0], path="<img src=x>")
-    marks = annotations(replace(state, checkpoints=(bad,)), "https://console")
+    marks = marks_of(replace(state, checkpoints=(bad,)), "https://console")
     assert not [mark for mark in marks if "<img" in mark["text"]]
 
 
 def test_annotations_of_a_long_run_are_the_newest_ones() -> None:
     state = states.gradient()
     many = tuple(replace(state.checkpoints[-1], step=step) for step in range(MOST_PER_RUN + 50))
-    assert len(annotations(replace(state, checkpoints=many), "https://console")) == MOST_PER_RUN
+    assert len(marks_of(replace(state, checkpoints=many), "https://console")) == MOST_PER_RUN
 
 
 def test_annotations_that_are_there_are_left_alone_and_a_changed_one_is_changed() -> None:
-    marks = annotations(states.gradient(), "https://console")
+    marks = marks_of(states.gradient(), "https://console")
     there = [{"id": number, "userId": 1, **copy.deepcopy(mark)} for number, mark in enumerate(marks[1:], 1)]
     there[0]["text"] = "another"
     todo = plan(wanted(groups=(), annotations=tuple(marks)), found(annotations=tuple(there)))

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Mapping
 
 from lastgood.state import RunState
-from lastgood_console.deploy.annotations import MOST_PER_RUN, annotations
 from lastgood_console.deploy.found import check_data_source, read
 from lastgood_console.deploy.grafana import Grafana
+from lastgood_console.deploy.marks import MOST_PER_RUN, marks_of
 from lastgood_console.deploy.options import Options, UsageError, parse
-from lastgood_console.deploy.plan import Plan, plan
+from lastgood_console.deploy.plan import Json, Plan, plan
 from lastgood_console.deploy.send import send
 from lastgood_console.deploy.show import annotations_done, done_line, plan_lines, summary
 from lastgood_console.deploy.wanted import wanted
@@ -23,8 +23,8 @@ def main(arguments: list[str]) -> int:
     runs = load_runs(options.annotations) if options.annotations is not None else {}
     for state in runs.values():
         warn_unreadable(state.unreadable)
-    grafana = Grafana(options.url, options.token, options.timeout_seconds, secrets=[options.console_token])
-    return deploy(options, runs, grafana)
+    with Grafana(options.url, options.token, options.timeout_seconds, secrets=[options.console_token]) as grafana:
+        return deploy(options, runs, grafana)
 
 
 def deploy(options: Options, runs: Mapping[str, RunState], grafana: Grafana) -> int:
@@ -48,8 +48,8 @@ def deploy(options: Options, runs: Mapping[str, RunState], grafana: Grafana) -> 
     return 0
 
 
-def _marks(state: RunState, console_url: str) -> list[dict[str, object]]:
-    found = annotations(state, console_url)
+def _marks(state: RunState, console_url: str) -> list[Json]:
+    found = marks_of(state, console_url)
     if len(found) == MOST_PER_RUN:
         text = f"of run {state.run} the newest {MOST_PER_RUN} findings and saves are annotated"
         print(f"lastgood grafana: {text}", file=sys.stderr)

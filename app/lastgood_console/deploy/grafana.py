@@ -13,8 +13,14 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 import niquests
-from grafana_client import GrafanaApi, TokenAuth
-from grafana_client.client import GrafanaClientError, GrafanaException, GrafanaServerError, GrafanaTimeoutError
+from grafana_client.api import GrafanaApi
+from grafana_client.client import (
+    GrafanaClientError,
+    GrafanaException,
+    GrafanaServerError,
+    GrafanaTimeoutError,
+    TokenAuth,
+)
 
 from lastgood.errors import LastgoodError
 
@@ -55,7 +61,13 @@ class Grafana:
         self.url = url.rstrip("/")
         self._hidden = tuple(secret for secret in (token, *secrets) if secret)
         self._timeout_seconds = timeout_seconds
-        self._api = _client(self.url, token, timeout_seconds)
+        self._api: Any = _client(self.url, token, timeout_seconds)
+
+    def __enter__(self) -> Grafana:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._api.client.s.close()
 
     # what is there
 
@@ -213,12 +225,15 @@ class Grafana:
         return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"
 
 
-def _client(url: str, token: str, timeout_seconds: float) -> GrafanaApi:
+def _client(url: str, token: str, timeout_seconds: float) -> Any:
+    """Return grafana-client's API object; it is called typed and is not."""
+    make: Any = GrafanaApi
+    login: Any = TokenAuth
     parts = urlsplit(url)
     host = parts.hostname or ""
     prefix = parts.path.strip("/")
-    api = GrafanaApi(
-        TokenAuth(token),
+    api = make(
+        login(token),
         host=f"[{host}]" if ":" in host else host,
         port=parts.port,
         url_path_prefix=f"{prefix}/" if prefix else "",

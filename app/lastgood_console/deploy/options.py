@@ -15,10 +15,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from lastgood.errors import LastgoodError
+from lastgood_alerts.grafana import DATASOURCE_UID
+from lastgood_alerts.prometheus import CONSOLE_URL
 from lastgood_console.run_selection import RUN_HELP
 
-DEFAULT_CONSOLE: Final = "http://localhost:8490"
-DEFAULT_DATA_SOURCE: Final = "lastgood-prometheus"
 DEFAULT_TIMEOUT_SECONDS: Final = 15.0
 
 
@@ -32,11 +32,14 @@ class Options:
 
     url: str
     token: str = field(repr=False)
-    console_url: str = DEFAULT_CONSOLE
+    console_url: str = CONSOLE_URL
+    """Where people find the console; links in alerts and dashboards lead there."""
+    webhook_base: str = CONSOLE_URL
+    """Where Grafana finds the console."""
     console_token: str = field(default="", repr=False)
     """What Grafana shows the console when it posts an alert; empty: nothing."""
     renew_token: bool = False
-    data_source: str = DEFAULT_DATA_SOURCE
+    data_source: str = DATASOURCE_UID
     policy: str = "add"
     annotations: str | None = None
     dry_run: bool = False
@@ -53,6 +56,7 @@ def parse(arguments: list[str], environ: Mapping[str, str] = os.environ) -> Opti
         url=_address("--url", given.url),
         token=_token(given.token, given.token_file, environ),
         console_url=_address("--console-url", given.console_url),
+        webhook_base=_address("--webhook-url", given.webhook_url or given.console_url),
         console_token=_clean("the console's token", console_token) if console_token else "",
         renew_token=given.renew_token,
         data_source=given.datasource_uid,
@@ -78,12 +82,13 @@ def parser() -> argparse.ArgumentParser:
     add("--url", required=True, metavar="URL", help="address of Grafana, with its path prefix if it has one")
     add("--token-file", type=Path, metavar="FILE", help="file with the token; default: $GRAFANA_TOKEN")
     add("--token", metavar="TOKEN", help="the token itself; every process of this machine can see it")
-    add("--console-url", default=DEFAULT_CONSOLE, metavar="URL",
-        help="address of the console, for Grafana and for people; default: %(default)s")  # fmt: skip
+    add("--console-url", default=CONSOLE_URL, metavar="URL",
+        help="where people find the console; default: %(default)s")  # fmt: skip
+    add("--webhook-url", metavar="URL", help="where Grafana finds the console, when that differs from --console-url")
     add("--console-token-file", type=Path, metavar="FILE",
         help="file with the console's token, which Grafana shows it; default: $LASTGOOD_TOKEN, else none")  # fmt: skip
     add("--renew-token", action="store_true", help="send the console's token again: Grafana does not show the old one")
-    add("--datasource-uid", default=DEFAULT_DATA_SOURCE, metavar="UID",
+    add("--datasource-uid", default=DATASOURCE_UID, metavar="UID",
         help="uid of the Prometheus data source; default: %(default)s")  # fmt: skip
     add("--policy", choices=("add", "keep"), default="add",
         help="add: put our route into the notification policy, and nothing else; keep: leave it alone; "

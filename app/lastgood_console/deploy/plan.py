@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from lastgood_console.deploy.annotations import id_of
 from lastgood_console.deploy.compare import REDACTED, differences, first_lines
+from lastgood_console.deploy.marks import id_of
 
 Json = dict[str, Any]
 Kind = Literal["create", "change", "remove", "unchanged"]
@@ -23,6 +23,8 @@ RULE_KEYS: Final = (
     "labels", "annotations", "isPaused", "notification_settings", "record",
 )  # fmt: skip
 """What a rule consists of. Anything else in an answer was added by the server."""
+SECRET_SETTINGS: Final = ("authorization_scheme", "authorization_credentials", "hmacConfig")
+"""What a contact point shows the console and signs with. Without a token given, it stays as it is."""
 OWN_UID: Final = "lastgood-"
 """What the uid of everything we put there begins with."""
 
@@ -132,19 +134,31 @@ def _dashboards(wanted: Wanted, found: Found) -> Iterator[Change]:
 def _contact_points(wanted: Wanted, found: Found) -> Iterator[Change]:
     there = {point.get("uid"): point for point in found.contact_points}
     for point in wanted.contact_points:
-        before = there.get(point["uid"])
-        if before is None:
+        if point["uid"] not in there:
             yield Change("create", "contact point", point["name"], payload=point)
             continue
+        before = _told(there[point["uid"]])
         lines = [*differences(before, point)]
         if wanted.renew_secrets:
             lines.append("secrets are sent again")
         yield _changed("contact point", point["name"], lines, _keeping_secrets(before, point))
 
 
+def _told(point: Json) -> Json:
+    """Return a contact point with its hidden secrets in their places.
+
+    The secret of a signature is a level deeper than the others. Versions of Grafana differ: some blot it out there,
+    some under a name with a dot, some leave it out.
+    """
+    settings = {key: value for key, value in point.get("settings", {}).items() if "." not in key}
+    if isinstance(settings.get("hmacConfig"), dict):
+        settings["hmacConfig"] = {"secret": REDACTED, **settings["hmacConfig"]}
+    return {**point, "settings": settings}
+
+
 def _keeping_secrets(before: Json, point: Json) -> Json:
     """Return the contact point with the secrets that only Grafana knows: sent blotted out, they stay as they are."""
-    kept = {key: value for key, value in before.get("settings", {}).items() if value == REDACTED}
+    kept = {key: value for key, value in before["settings"].items() if key in SECRET_SETTINGS}
     return {**point, "settings": {**kept, **point["settings"]}}
 
 

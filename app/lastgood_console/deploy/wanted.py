@@ -13,23 +13,25 @@ from typing import Any, Final
 
 from lastgood import __version__
 from lastgood_alerts import grafana_api
-from lastgood_console.deploy.options import DEFAULT_CONSOLE, DEFAULT_DATA_SOURCE, Options
+from lastgood_alerts.grafana import DATASOURCE_UID
+from lastgood_alerts.grafana import FOLDER as FOLDER_NAME
+from lastgood_alerts.prometheus import CONSOLE_URL
+from lastgood_console.deploy.options import Options
 from lastgood_console.deploy.plan import Json, Wanted
 
-FOLDER: Final[Json] = {"uid": "lastgood", "title": "lastgood"}
-MATCHERS: Final = [["grafana_folder", "=", FOLDER["title"]]]
+FOLDER: Final[Json] = {"uid": FOLDER_NAME, "title": FOLDER_NAME}
+MATCHERS: Final = (("grafana_folder", "=", FOLDER_NAME),)
 """Grafana gives every alert the title of its rule's folder as a label."""
 
 
 def wanted(options: Options, annotations: list[Json]) -> Wanted:
     """Return what should be there. ``annotations`` are those of the runs that were asked for."""
-    where = {"console_url": options.console_url, "datasource_uid": options.data_source}
-    points = [_with_token(point, options.console_token) for point in grafana_api.contact_points(options.console_url)]
+    console, token = options.console_url, options.console_token
     return Wanted(
         folder=FOLDER,
-        dashboards=tuple(dashboards(options.console_url, options.data_source)),
-        groups=tuple(grafana_api.rule_groups(**where)),
-        contact_points=tuple(points),
+        dashboards=tuple(dashboards(console, options.data_source)),
+        groups=tuple(grafana_api.rule_groups(console_url=console, datasource_uid=options.data_source)),
+        contact_points=tuple(grafana_api.contact_points(webhook_url=f"{options.webhook_base}/api/alerts", token=token)),
         route=route(grafana_api.policy()) if options.policy == "add" else None,
         annotations=tuple(annotations),
         renew_secrets=options.renew_token,
@@ -39,7 +41,7 @@ def wanted(options: Options, annotations: list[Json]) -> Wanted:
 
 def dashboards(console_url: str, data_source: str) -> list[Json]:
     """Return the dashboards, in the order of their uids, for this console and data source."""
-    replaced = {DEFAULT_CONSOLE: console_url, DEFAULT_DATA_SOURCE: data_source}
+    replaced = {CONSOLE_URL: console_url, DATASOURCE_UID: data_source}
     place = files("lastgood_dashboards") / "generated"
     texts = [item.read_text(encoding="utf-8") for item in place.iterdir() if item.name.endswith(".json")]
     found = [_replaced(json.loads(text), replaced) for text in texts]
@@ -58,11 +60,3 @@ def _replaced(value: Any, by: dict[str, str]) -> Any:
 def route(tree: Json) -> Json:
     """Return the policy of our own, which is a whole tree, as one route of somebody else's tree."""
     return {**tree, "object_matchers": [list(matcher) for matcher in MATCHERS], "continue": True}
-
-
-def _with_token(point: Json, token: str) -> Json:
-    """Return the contact point with the token that the console asks for. Grafana's API expands no variables."""
-    settings = {key: value for key, value in point["settings"].items() if not key.startswith("authorization_")}
-    if token:
-        settings |= {"authorization_scheme": "Bearer", "authorization_credentials": token}
-    return {**point, "settings": settings}

@@ -25,7 +25,7 @@ MOST_PER_RUN: Final = 2_000
 Json = dict[str, Any]
 
 
-def annotations(state: RunState, console_url: str) -> list[Json]:
+def marks_of(state: RunState, console_url: str) -> list[Json]:
     """Return the annotations of a run, oldest first. ``time`` and ``timeEnd`` are Unix milliseconds."""
     found = sorted(_all(state, console_url), key=lambda item: (item["time"], item["tags"][-1]))
     return found[-MOST_PER_RUN:]
