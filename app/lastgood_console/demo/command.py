@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
-from typing import NoReturn
+from collections.abc import Sequence
 
 from rich.console import Console
 
 from lastgood_console.demo.options import Options, UsageError, parse
 from lastgood_console.demo.show import TrainingError, show
 from lastgood_console.demo.web import stay_open
+from lastgood_console.ending import Terminated, terminable
 
 INTERRUPTED, TERMINATED = 130, 143
-
-
-class Terminated(BaseException):
-    """SIGTERM, as an exception, so that every ``with`` block ends what it started."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo and return its exit code."""
     try:
         options = parse(sys.argv[1:] if argv is None else argv)
-        with _terminable():
+        with terminable():
             return _run(options, _terminal())
     except (UsageError, TrainingError) as error:
         print(f"lastgood demo: {error}", file=sys.stderr)
@@ -56,17 +49,3 @@ def _terminal() -> Console:
     if sys.stdout.isatty():
         return Console()
     return Console(force_terminal=False, color_system=None, width=120)
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Turn SIGTERM into :class:`Terminated` meanwhile."""
-
-    def end(number: int, frame: FrameType | None) -> NoReturn:
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,1 @@
+"""Run Prometheus, Alertmanager and the console of this machine together, without Docker: ``lastgood stack``."""

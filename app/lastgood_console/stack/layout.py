@@ -1,0 +1,129 @@
+"""Decide what the stack runs: the programs, their ports, their files and command lines."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lastgood.errors import ConfigError
+from lastgood_alerts.prometheus import rules_yaml
+from lastgood_alerts.server_configs import alertmanager_config, prometheus_config
+from lastgood_console.server import free_port
+from lastgood_console.stack.parts import Part
+
+HOST: Final = "127.0.0.1"
+PROGRAMS: Final = {"prometheus": ("prometheus",), "alertmanager": ("alertmanager", "prometheus-alertmanager")}
+"""Part -> the names under which a machine may have its program."""
+GROUP_WAIT_SECONDS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where each part listens on this machine."""
+
+    console: int
+    prometheus: int
+    alertmanager: int
+
+    def url(self, part: str) -> str:
+        """Return the address of a part."""
+        return f"http://{HOST}:{getattr(self, part)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One stack. ``folder``: data, configurations and logs of the servers; ``state``: what the console keeps."""
+
+    runs: Sequence[Path]
+    folder: Path
+    state: Path
+    ports: Ports
+    scrape_seconds: int
+    token: str | None = None
+
+    def parts(self, programs: dict[str, str]) -> tuple[Part, Part, Part]:
+        """Return console, Alertmanager and Prometheus, in the order in which they start."""
+        return (
+            self._part("console", "/healthz", *console_command(self.runs, self.ports.console, self.state)),
+            self._part(
+                "alertmanager", "/-/ready", programs["alertmanager"],
+                f"--config.file={self.folder / 'alertmanager.yml'}",
+                f"--storage.path={self.folder / 'alertmanager'}",
+                f"--web.listen-address={HOST}:{self.ports.alertmanager}",
+                "--cluster.listen-address=",  # no gossip: there is nobody to gossip with
+            ),
+            self._part(
+                "prometheus", "/-/ready", programs["prometheus"],
+                f"--config.file={self.folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={self.folder / 'prometheus'}",
+                f"--web.listen-address={HOST}:{self.ports.prometheus}",
+                "--web.enable-remote-write-receiver",
+            ),
+        )  # fmt: skip
+
+    def write_configs(self) -> None:
+        """Write what the servers read."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        token_file = self._token_file()
+        console = self.ports.url("console")
+        texts = {
+            "lastgood.rules.yml": rules_yaml(console_url=console, interval_seconds=self.scrape_seconds),
+            "alertmanager.yml": alertmanager_config(
+                console_url=console, token_file=token_file, group_wait_seconds=GROUP_WAIT_SECONDS
+            ),
+            "prometheus.yml": prometheus_config(
+                console_url=console,
+                alertmanagers=(f"{HOST}:{self.ports.alertmanager}",),
+                token_file=token_file,
+                scrape_interval_seconds=self.scrape_seconds,
+                evaluation_interval_seconds=self.scrape_seconds,
+            ),
+        }
+        for name, text in texts.items():
+            (self.folder / name).write_text(text, encoding="utf-8")
+
+    def _token_file(self) -> str | None:
+        """Keep the console's token where only this user reads it; the configurations name the file alone."""
+        path = self.folder / "token"
+        path.unlink(missing_ok=True)
+        if self.token is None:
+            return None
+        path.touch(mode=0o600)
+        path.write_text(self.token, encoding="utf-8")
+        return str(path.absolute())
+
+    def _part(self, name: str, health: str, *command: str) -> Part:
+        return Part(name, command, self.folder / f"{name}.log", f"{self.ports.url(name)}{health}")
+
+
+def console_command(runs: Sequence[Path], port: int, state: Path) -> list[str]:
+    """Return the command line of the console."""
+    command = [sys.executable, "-m", "lastgood_console.cli", "console", *map(str, runs)]
+    return [*command, "--host", HOST, "--port", str(port), "--state", str(state)]
+
+
+def demo_part(folder: Path, run_dir: Path, fault: str) -> Part:
+    """Return the demo as a part that ends by itself."""
+    demo = [sys.executable, "-m", "lastgood_console.cli", "demo", "--no-console"]
+    return Part("demo", [*demo, "--fault", fault, "--run-dir", str(run_dir)], folder / "demo.log")
+
+
+def find_programs(which: Callable[[str], str | None] = shutil.which) -> dict[str, str]:
+    """Return part -> its program. Raises :class:`ConfigError` that says what to install."""
+    found = {part: next(filter(None, map(which, names)), None) for part, names in PROGRAMS.items()}
+    missing = [" or ".join(PROGRAMS[part]) for part, path in found.items() if path is None]
+    if missing:
+        raise ConfigError(
+            f"not found on PATH: {', '.join(missing)}. "
+            "Debian and Ubuntu have them: sudo apt-get install prometheus prometheus-alertmanager"
+        )
+    return {part: path for part, path in found.items() if path}
+
+
+def choose_ports(console: int) -> Ports:
+    """Return the usual ports, or the next free ones. Raises OSError when there are none."""
+    return Ports(free_port(HOST, console), free_port(HOST, 9090), free_port(HOST, 9093))
