@@ -129,6 +129,11 @@ def test_the_introduction_says_that_the_gpus_are_made_up() -> None:
     assert "the one of rank 3 misbehaves: its temperature climbs" in hot
 
 
+def test_in_a_container_ranks_serve_their_metrics_where_the_scraper_finds_them() -> None:
+    got = environment("node-a", {"LASTGOOD_METRICS_ADDRESS": "trainer"})
+    assert got["LASTGOOD_METRICS_ADDRESS"] == "trainer"
+
+
 def test_ranks_are_told_to_push_every_second_with_the_terminals_login_and_only_when_asked() -> None:
     terminal = {"LASTGOOD_PUSH_TOKEN": "t", "LASTGOOD_PUSH_URL": "http://other"}
     assert push_environment("", terminal) == {}

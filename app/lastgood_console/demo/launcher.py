@@ -132,11 +132,14 @@ def worker_arguments(options: Options, launch: Launch, run: str) -> list[str]:
 
 
 def environment(node: str, base: Mapping[str, str]) -> dict[str, str]:
-    """Return an agent's environment: its node's name, one thread a rank, everything on the loopback device."""
+    """Return an agent's environment: its node's name, one thread a rank, everything on the loopback device.
+
+    Only where ranks serve their metrics is taken from outside: in a container the scraper is another machine.
+    """
     kept = {name: value for name, value in base.items() if not name.startswith(("LASTGOOD_", "TORCHELASTIC_"))}
     kept |= {
         "LASTGOOD_NODE": node,
-        "LASTGOOD_METRICS_ADDRESS": "127.0.0.1",
+        "LASTGOOD_METRICS_ADDRESS": base.get("LASTGOOD_METRICS_ADDRESS") or "127.0.0.1",
         "OMP_NUM_THREADS": "1",
         "PYTHONUNBUFFERED": "1",
     }
