@@ -23,7 +23,8 @@ def main(arguments: list[str]) -> int:
     runs = load_runs(options.annotations) if options.annotations is not None else {}
     for state in runs.values():
         warn_unreadable(state.unreadable)
-    with Grafana(options.url, options.token, options.timeout_seconds, secrets=[options.console_token]) as grafana:
+    secrets = [options.console_token, options.console_secret]
+    with Grafana(options.url, options.token, options.timeout_seconds, secrets) as grafana:
         return deploy(options, runs, grafana)
 
 

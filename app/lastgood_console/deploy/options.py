@@ -38,6 +38,8 @@ class Options:
     """Where Grafana finds the console."""
     console_token: str = field(default="", repr=False)
     """What Grafana shows the console when it posts an alert; empty: nothing."""
+    console_secret: str = field(default="", repr=False)
+    """What Grafana signs alerts with; empty: not at all."""
     renew_token: bool = False
     data_source: str = DATASOURCE_UID
     policy: str = "add"
@@ -58,6 +60,7 @@ def parse(arguments: list[str], environ: Mapping[str, str] = os.environ) -> Opti
         console_url=_address("--console-url", given.console_url),
         webhook_base=_address("--webhook-url", given.webhook_url or given.console_url),
         console_token=_clean("the console's token", console_token) if console_token else "",
+        console_secret=environ.get("LASTGOOD_WEBHOOK_SECRET", ""),
         renew_token=given.renew_token,
         data_source=given.datasource_uid,
         policy=given.policy,
@@ -86,8 +89,13 @@ def parser() -> argparse.ArgumentParser:
         help="where people find the console; default: %(default)s")  # fmt: skip
     add("--webhook-url", metavar="URL", help="where Grafana finds the console, when that differs from --console-url")
     add("--console-token-file", type=Path, metavar="FILE",
-        help="file with the console's token, which Grafana shows it; default: $LASTGOOD_TOKEN, else none")  # fmt: skip
-    add("--renew-token", action="store_true", help="send the console's token again: Grafana does not show the old one")
+        help="file with the console's token, which Grafana shows it; default: $LASTGOOD_TOKEN, else none. Alerts are "
+        "signed when $LASTGOOD_WEBHOOK_SECRET is set")  # fmt: skip
+    add(
+        "--renew-token",
+        action="store_true",
+        help="send the console's token and secret again: Grafana does not show the old",
+    )
     add("--datasource-uid", default=DATASOURCE_UID, metavar="UID",
         help="uid of the Prometheus data source; default: %(default)s")  # fmt: skip
     add("--policy", choices=("add", "keep"), default="add",

@@ -26,12 +26,15 @@ MATCHERS: Final = (("grafana_folder", "=", FOLDER_NAME),)
 
 def wanted(options: Options, annotations: list[Json]) -> Wanted:
     """Return what should be there. ``annotations`` are those of the runs that were asked for."""
-    console, token = options.console_url, options.console_token
+    console = options.console_url
+    points = grafana_api.contact_points(
+        webhook_url=f"{options.webhook_base}/api/alerts", token=options.console_token, secret=options.console_secret
+    )
     return Wanted(
         folder=FOLDER,
         dashboards=tuple(dashboards(console, options.data_source)),
         groups=tuple(grafana_api.rule_groups(console_url=console, datasource_uid=options.data_source)),
-        contact_points=tuple(grafana_api.contact_points(webhook_url=f"{options.webhook_base}/api/alerts", token=token)),
+        contact_points=tuple(points),
         route=route(grafana_api.policy()) if options.policy == "add" else None,
         annotations=tuple(annotations),
         renew_secrets=options.renew_token,
