@@ -325,10 +325,11 @@ def test_the_fake_has_a_name_that_says_so_and_never_takes_a_real_gpus_place() ->
 @pytest.mark.parametrize("mode", MODES)
 def test_every_mode_of_the_fake_can_be_set(mode: str) -> None:
     assert allowed(f"fake:{mode}")
+    assert allowed(f"fake:{mode}@0.5")
 
 
 def test_other_settings_cannot() -> None:
-    assert not any(allowed(setting) for setting in ("", "on", "fake:cold", "nvml"))
+    assert not any(allowed(setting) for setting in ("", "on", "fake:cold", "nvml", "fake:hot@soon", "fake:hot@-1"))
     with pytest.raises(ValueError, match="mode 'cold': expected one of steady"):
         FakeNvml("n", 0, mode="cold")
 

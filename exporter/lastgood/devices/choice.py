@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 
-from lastgood.devices.fake_nvml import MODES, FakeNvml
+from lastgood.devices.fake_nvml import MODES, ONSET_SECONDS, FakeNvml
 from lastgood.devices.nvml import NvmlSensors
 from lastgood.devices.reading import Sensors
 from lastgood.devices.rocm import AmdSensors
@@ -16,7 +16,7 @@ from lastgood.state import FAKE_PREFIX
 Backend = Literal["cuda", "rocm", "none"]
 
 FAKE: Final = "fake"
-FAKES: Final = f"fake or fake:MODE with MODE one of {', '.join(MODES)}"
+FAKES: Final = f"fake, or fake:MODE[@SECONDS] with MODE one of {', '.join(MODES)}"
 """What a setting may say about the fake."""
 
 
@@ -37,12 +37,13 @@ class Devices:
 def choose(
     setting: str, *, backend: Backend, gpu_uuid: str, pci_bus_id: str, node: str, slot: int, seed: int = 0
 ) -> Devices:
-    """Return the device of a rank. ``setting``: ``auto``, ``off``, ``fake`` or ``fake:<mode>``.
+    """Return the device of a rank. ``setting``: ``auto``, ``off``, ``fake`` or ``fake:<mode>@<seconds>``.
 
     A rank on a real GPU never gets the fake. ``seed`` goes into the fake's numbers, not into its name.
     """
     if is_fake(setting) and backend == "none":
-        library = FakeNvml(node, slot, seed=seed, mode=fake_mode(setting))
+        mode, onset = fake_mode(setting)
+        library = FakeNvml(node, slot, seed=seed, mode=mode, onset_seconds=onset)
         return Devices(gpu_uuid=library.uuid, open_sensors=partial(NvmlSensors, library.uuid, library=library))
     open_sensors: Callable[[], Sensors] | None = None
     if setting == "auto" and backend == "cuda":
@@ -63,11 +64,18 @@ def is_fake(setting: str) -> bool:
     return setting.partition(":")[0] == FAKE
 
 
-def fake_mode(setting: str) -> str:
-    """Return the fake's mode: ``steady`` when none is given."""
-    return setting.partition(":")[2] or "steady"
+def fake_mode(setting: str) -> tuple[str, float]:
+    """Return the fake's mode (``steady`` when none is given) and its onset. Raises ``ValueError`` for no number."""
+    mode, _, seconds = setting.partition(":")[2].partition("@")
+    return mode or "steady", float(seconds or ONSET_SECONDS)
 
 
 def allowed(setting: str) -> bool:
     """Tell whether a setting can be used."""
-    return setting in ("auto", "off") or (is_fake(setting) and fake_mode(setting) in MODES)
+    if not is_fake(setting):
+        return setting in ("auto", "off")
+    try:
+        mode, onset = fake_mode(setting)
+    except ValueError:
+        return False
+    return mode in MODES and 0 <= onset < 1e9

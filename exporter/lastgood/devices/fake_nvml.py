@@ -32,6 +32,7 @@ MODES: Final = {
 }
 """Mode -> what the device does from the onset on."""
 
+ONSET_SECONDS: Final = 8.0
 SLOWDOWN_CELSIUS: Final = 87
 _SWING_WATTS, _SWING_SECONDS = 14.0, 60.0
 
@@ -73,7 +74,7 @@ class FakeNvml:
         *,
         seed: int = 0,
         mode: str = "steady",
-        onset_seconds: float = 8.0,
+        onset_seconds: float = ONSET_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if mode not in MODES:
