@@ -69,7 +69,7 @@ class Config:
     devices: str = "auto"
     """Whether each rank reads its GPU's sensors: ``auto`` or ``off``. Switch it off where dcgm-exporter runs, whose
     series join on the GPU's UUID. ``fake`` makes the numbers up (of a device called FAKE-GPU), for demos without a GPU;
-    ``fake:hot`` and others let it misbehave."""
+    ``fake:hot``, ``fake:hot@3`` (after so many seconds) and others let it misbehave."""
     device_seconds: float = 5.0
     """Seconds between two looks at the sensors."""
     node: str = ""
