@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lastgood import incidents, lineage, records, recovery, reruns, sentences, trust, windows
+from lastgood import incidents, lineage, people, records, recovery, reruns, sentences, trust, windows
 from lastgood.checkup import check_statuses
 from lastgood.events import Event
 from lastgood.incidents import Draft
@@ -105,7 +105,7 @@ def _history(journal: Journal, topologies: Mapping[int, tuple[Place, ...]]) -> H
         verdicts=records.verdicts(journal),
         checkpoints=checkpoints,
         failed_saves=records.failed_saves(journal),
-        accepted={k: words[k[1:]] for k in map(_key, checkpoints) if k[1:] in words},
+        accepted={k: words[k] for k in map(_key, checkpoints) if k in words},
         accepted_attempts=frozenset(n for n, a in attempts.items() if _vouched(a, words)),
     )
 
@@ -114,11 +114,11 @@ def _key(checkpoint: Checkpoint) -> Key:
     return (checkpoint.attempt, checkpoint.step, checkpoint.path)
 
 
-def _vouched(attempt: Attempt, words: Mapping[tuple[int, str], str]) -> bool:
-    """Tell whether a person accepted what an attempt was resumed from. Without a path, the step has to do."""
-    if attempt.parent is not None:
-        return (attempt.parent.step, attempt.parent.path) in words
-    return not attempt.parent_known and any(step == attempt.from_step for step, _ in words)
+def _vouched(attempt: Attempt, words: Mapping[Key, str]) -> bool:
+    """Tell whether a person accepted what an attempt was resumed from. An unknown parent is named by its child."""
+    if (parent := attempt.parent) is not None:
+        return (parent.attempt, parent.step, parent.path) in words
+    return not attempt.parent_known and any(key[:2] == (attempt.number, attempt.from_step) for key in words)
 
 
 # --- incidents and what they cover -----------------------------------------------------------------------------------
@@ -253,6 +253,8 @@ def _incident(
         cost=outcome.cost,
         actions=d.actions,
         other_nodes=_other_nodes(d, attempts),
+        acknowledged=people.newest_word(d.actions, "acknowledge", outcome.reopened_at or ""),
+        cause=people.newest_word(d.actions, "cause"),
     )
 
 

@@ -45,6 +45,9 @@ LIFE: frozenset[str] = frozenset(
 )
 """Types that only a living attempt writes. Notes, alerts and actions may be about one that is long over."""
 
+SAID: frozenset[str] = frozenset({"alert", "note", "action"})
+"""Types that say something about a run and are not of it: they make no dead run look alive."""
+
 CHECK_ORDER: Mapping[str, int] = {check: i for i, check in enumerate(CHECKS)}
 
 
@@ -82,7 +85,7 @@ def read(run: str, events: Iterable[Event]) -> Journal:
     digest = hashlib.sha256()
     for event in exact:
         digest.update(event.to_line().encode(errors="backslashreplace") + b"\n")
-    times = [event.time for event in ordered if event.type != "alert"] or [""]
+    times = [event.time for event in ordered if event.type not in SAID] or [""]
     return Journal(of, len(exact), digest.hexdigest(), times[0], times[-1])
 
 
@@ -340,12 +343,16 @@ def _says_damaged(word: Event, checkpoint: Checkpoint) -> bool:
 # --- what people said ------------------------------------------------------------------------------------------------
 
 
-def accepted(journal: Journal) -> dict[tuple[int, str], str]:
-    """Return the checkpoints a person vouched for: (step, path) -> name."""
-    out: dict[tuple[int, str], str] = {}
+def accepted(journal: Journal) -> dict[tuple[int, int, str], str]:
+    """Return what people vouched for: (attempt, step, path) -> name.
+
+    The attempt is the one that saved it; where nobody knows which one did, the one that was resumed from it.
+    """
+    out: dict[tuple[int, int, str], str] = {}
     for event in journal.all("action"):
         if event.data.get("action") in ("accept_checkpoint", "accept"):
-            out[int(event.data.get("step", -1)), str(event.data.get("path", ""))] = person(event)
+            where = (int(event.data.get("attempt", -1)), int(event.data.get("step", -1)))
+            out[*where, str(event.data.get("path", ""))] = person(event)
     return out
 
 

@@ -2,7 +2,8 @@
 
 *Closed*: cleared, or by a person. *Recovered*: a later attempt resumed at or before the resume step that was frozen at
 the verdict, from a state that no window covers, and every device in it passed the checks that failed; contained and
-not stopped: the same attempt passed them afterwards. *Reopened*: there is evidence after that. Else *open*.
+not stopped: the same attempt passed them afterwards. *Reopened*: there is evidence after that, or a person says so.
+Else *open*.
 
 Only facts of the journal count, never progress: a check that runs at every step is passed by a save that says so, by
 a check event, or by an attempt that ran to its end.
@@ -19,7 +20,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from lastgood.events import CheckName, Event
+from lastgood import people
+from lastgood.events import CheckName
 from lastgood.incidents import Draft
 from lastgood.lineage import reach, unknown_root
 from lastgood.records import person
@@ -51,14 +53,8 @@ def closing(d: Draft) -> tuple[str | None, str | None]:
     """Return when and by whom an incident was closed: "cleared", a person's name, or None while it stands."""
     if d.status == "cleared":
         return max((v.at for v in d.deciding), default=None), "cleared"
-    closes = _closes(d)
-    if not closes or _last_evidence(d) > closes[-1].time:
-        return None, None
-    return closes[-1].time, person(closes[-1])
-
-
-def _closes(d: Draft) -> list[Event]:
-    return [e for e in d.actions if e.type == "action" and e.data.get("action") == "close"]
+    last = people.closed(d.actions, _last_evidence(d))
+    return (last.time, person(last)) if last is not None else (None, None)
 
 
 def _last_evidence(d: Draft) -> str:
@@ -152,6 +148,7 @@ class Outcome:
     closed_at: str | None
     closed_by: str | None
     cost: Cost
+    reopened_at: str | None = None  # when it was last reopened, by evidence or by a person, while it is
 
 
 def outcome_of(d: Draft, resume: LastGood | None, proof: Proof, *, resume_saved_at: str | None, now: str) -> Outcome:
@@ -162,19 +159,21 @@ def outcome_of(d: Draft, resume: LastGood | None, proof: Proof, *, resume_saved_
     began = proof.attempts[by].started_at if by is not None else None
     cost = _cost(d, resume, proof, start=resume_saved_at, end=began or closed_at, now=now)
     state: IncidentState = "open"
+    again = people.reopened_at(d.actions, at)
     if closed_by is not None:
         state = "closed"
-    elif by is not None:
+    elif by is not None and not (again and at and again > at):
         state = "recovered"
-    elif _was_over(d, resume, proof):
+    elif again or _was_over(d, resume, proof):
         state = "reopened"
-    return Outcome(state, at, by, closed_at, closed_by, cost)
+    since = max(again or "", _last_evidence(d)) if state == "reopened" else None
+    return Outcome(state, at, by, closed_at, closed_by, cost, since)
 
 
 def _was_over(d: Draft, resume: LastGood | None, proof: Proof) -> bool:
     """Tell whether a person had closed the incident, or an attempt recovered from it, before the newest evidence."""
     newest = _last_evidence(d)
-    if any(e.time < newest for e in _closes(d)):
+    if any(e.time < newest for e in people.decisions(d.actions, "close")):
         return True
     last = max(f.attempt for f in d.findings)
     earlier = tuple(f for f in d.findings if f.attempt < last)

@@ -253,6 +253,15 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    """What a person said about an incident, and when. ``text`` may be empty: to acknowledge says enough."""
+
+    by: str
+    at: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Incident:
     """Findings, their verdict, the window, the covered checkpoints, and how it went on."""
 
@@ -284,6 +293,8 @@ class Incident:
     cost: Cost
     actions: tuple[Event, ...] = field(default=(), hash=False)  # notes and actions about it
     other_nodes: bool = True  # the attempt with the last finding had, or may have had, nodes without a suspect
+    acknowledged: Word | None = None  # None again once it was reopened
+    cause: Word | None = None  # what a person found the cause to be
 
 
 @dataclass(frozen=True, slots=True)

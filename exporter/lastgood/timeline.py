@@ -18,7 +18,7 @@ from datetime import timedelta
 from itertools import groupby, pairwise
 from typing import Any, Final, Literal, cast
 
-from lastgood import alert_story, excursion_story, wording
+from lastgood import alert_story, excursion_story, people, wording
 from lastgood.events import CHECKS, CheckName, Event
 from lastgood.peers import Peers, peers
 from lastgood.state import Attempt, CheckRound, FailedSave, Finding, Incident, Point, RunState, Window
@@ -50,6 +50,9 @@ STORY_KINDS: Final = frozenset(
 MOST_ALIKE: Final = 5
 """Of more alerts that say the same, the last shown one speaks for all the others."""
 
+SAID_KINDS: Final = frozenset({"note", "action", "closed"})
+"""What people said. It may come days after everything else: a picture has it at its edge, and all lists in full."""
+
 MOST_MARKS: Final = 600
 """With more marks, the picture narrows to the window's surroundings and passes merge into spans."""
 
@@ -70,6 +73,7 @@ STATUS_TONES: Final[Mapping[str, Tone]] = {
 
 _ACTIONS: Final = {
     "acknowledge": "Incident acknowledged",
+    "cause": "Cause",
     "close": "Incident closed",
     "reopen": "Incident reopened",
     "accept": "Checkpoint accepted",
@@ -116,7 +120,7 @@ def entries(state: RunState, incident: Incident) -> tuple[TimelineEntry, ...]:
         *_saves(state, shown),
         *_alerts(state, incident, clock),
         *_excursions(state, incident, clock),
-        *_annotations(state, incident),
+        *_annotations(state, incident, shown),
         *_restarts(state, shown),
         *_outcome(incident),
     ]
@@ -371,23 +375,25 @@ def _excursions(state: RunState, incident: Incident, clock: StepClock) -> Iterat
         yield replace(entry, known_at=found.known_at)
 
 
-def _annotations(state: RunState, incident: Incident) -> Iterator[TimelineEntry]:
+def _annotations(state: RunState, incident: Incident, shown: Sequence[Attempt]) -> Iterator[TimelineEntry]:
+    """Yield what people said and did; the close that holds stands with the findings, as the end of the story."""
     names = {incident.id, *incident.aliases}
-    seen: set[tuple[str, str]] = set()
+    numbers = {attempt.number for attempt in shown}
+    seen = {(e.source, e.id) for e in people.decisions(incident.actions, "close") if e.time == incident.closed_at}
     for event in (*incident.actions, *(e for e in state.annotations if e.type in ("note", "action"))):
         mine = event in incident.actions or event.data.get("incident") in names
-        if mine and event.key not in seen:
+        accepts = event.data.get("action") in ("accept", "accept_checkpoint") and event.data.get("attempt") in numbers
+        if (mine or accepts) and event.key not in seen:
             seen.add(event.key)
             yield _annotation(event)
 
 
 def _annotation(event: Event) -> TimelineEntry:
-    data = event.data
-    text = _first_text(data, "text", "summary", "message", "comment")
-    who = _first_text(data, "by", "author", "who", "user") or "lastgood"
-    verb = _first_text(data, "action") if event.type == "action" else ""
-    said = ": ".join(part for part in (_ACTIONS.get(verb, verb) or event.type.capitalize(), text) if part)
-    return _timed("notes", event.type, "note", "▫", event, said, who, event.time)
+    verb = _first_text(event.data, "action").removesuffix("_checkpoint") if event.type == "action" else ""
+    what = _ACTIONS.get(verb, verb) or event.type.capitalize()
+    parts = (what, _first_text(event.data, "path"), people.text_of(event))
+    who = people.person(event)
+    return _timed("notes", event.type, "note", "▫", event, ": ".join(filter(None, parts)), who, event.time)
 
 
 def _restarts(state: RunState, shown: Sequence[Attempt]) -> Iterator[TimelineEntry]:
@@ -427,7 +433,9 @@ def _outcome(incident: Incident) -> Iterator[TimelineEntry]:
                      f"Recovered{by}: every device passed the {incident.check} check", timed=True)  # fmt: skip
     if incident.closed_at:
         who = incident.closed_by or "lastgood"
-        text = "Closed: cleared" if who == "cleared" else "Closed"
+        word = people.newest_word(incident.actions, "close", incident.closed_at)
+        why = "cleared" if who == "cleared" else word.text if word else ""
+        text = f"Closed: {why}" if why else "Closed"
         yield _entry("findings", "closed", "cleared", "○✓", None, None, incident.closed_at, text,
                      who="lastgood" if who == "cleared" else who, timed=True)  # fmt: skip
 
@@ -464,14 +472,18 @@ def injection_text(events: Sequence[Event]) -> str:
 
 
 def _near(found: list[TimelineEntry], incident: Incident, clock: StepClock) -> list[TimelineEntry]:
-    """Keep what lies around the window: as much before it as it is long (and a minute), and all that followed."""
+    """Keep what lies around the window: as much before it as it is long (and a minute), and all that followed.
+
+    What people said is kept whenever they said it.
+    """
     window = incident.window
     began = (clock.at(Point(window.start_attempt, window.start)) if window else None) or incident.opened_at
     length = wording.moment(incident.opened_at) - wording.moment(began) + timedelta(minutes=1)
     low = (wording.moment(began) - length).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     end = incident.recovered_at or incident.closed_at or max(e.until for e in found)
     high = (wording.moment(end) + length).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    return [replace(e, at=max(e.at, low), until=min(e.until, high)) for e in found if e.until >= low and e.at <= high]
+    near = [e for e in found if (e.until >= low and e.at <= high) or e.kind in SAID_KINDS]
+    return [e if e.kind in SAID_KINDS else replace(e, at=max(e.at, low), until=min(e.until, high)) for e in near]
 
 
 def _merged(found: list[TimelineEntry]) -> list[TimelineEntry]:

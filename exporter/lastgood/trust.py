@@ -186,11 +186,14 @@ def _why_not_known(checkpoint: Checkpoint, facts: Facts) -> str:
 def _why_not_parent(checkpoint: Checkpoint, facts: Facts, standing: Mapping[Key, tuple[Trust, str]]) -> str:
     """Say why a parent is no ground to stand on; empty when it is trusted or a person vouched for it."""
     parent = checkpoint.parent
-    if parent is None or (parent.attempt != checkpoint.attempt and checkpoint.attempt in facts.accepted_attempts):
+    if parent is None:
         return ""
     key = (parent.attempt, parent.step, parent.path)
     trust = standing.get(key, ("not in the journal", ""))[0]
-    if key == _key(checkpoint) or key in facts.accepted or trust == "trusted":
+    if key == _key(checkpoint) or trust == "trusted":
+        return ""
+    resumed = parent.attempt != checkpoint.attempt and checkpoint.attempt in facts.accepted_attempts
+    if trust != "tainted" and (resumed or key in facts.accepted):  # nobody vouches for bytes that are known to be bad
         return ""
     return f"It descends from step {parent.step} of attempt {parent.attempt}, which is {trust}."
 

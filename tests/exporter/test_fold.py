@@ -66,7 +66,9 @@ def happen(draw: st.DrawFn, history: History, saved: list[tuple[int, int, str]],
             history.find("conservation", step, phase=draw(st.sampled_from(["reduce", "flag"])))
         case "act":
             for incident in history.state().incidents[:1]:
-                history.act(draw(st.sampled_from(["close", "note"])), incident=incident.id, by="mira")
+                history.act(
+                    draw(st.sampled_from(["acknowledge", "cause", "close", "reopen"])), incident=incident.id, by="mira"
+                )
 
 
 def judge(draw: st.DrawFn, history: History, finding: tuple[str, int, str], rank: int) -> None:

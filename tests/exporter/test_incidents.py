@@ -8,7 +8,7 @@ import pytest
 from tests.exporter.histories import History, trusts, window
 
 from lastgood.incidents import incident_id
-from lastgood.state import Incident
+from lastgood.state import Incident, Word
 
 AT_50 = (1, 50, "checkpoints/a1-step-000050")
 AUDIT = ("replay", 100, "audit")
@@ -395,3 +395,70 @@ def test_a_rerun_with_an_unknown_past_proves_nothing() -> None:
     history.audit(100, failed=[3]).find("replay", 100, [3]).rule("attributed", AUDIT, accused=[3], resume=AT_50)
     history.end(100).start(60, known=False, verified=False, nodes=SPARE).save(75, fingerprint=SAME)
     assert window(history.incident()) == (1, 50, 1, 100, False)
+
+
+# --- what people say -------------------------------------------------------------------------------------------------
+
+
+def test_a_person_reopens_what_a_person_closed_and_it_covers_again() -> None:
+    history = found()
+    name = history.incident().id
+    history.act("close", incident=name, author="mira", reason="cable replaced")
+    history.act("reopen", incident=name, author="kim", reason="it was not the cable")
+    assert (history.incident().state, history.incident().closed_by) == ("reopened", None)
+    assert trusts(history.state())[1, 75] == "suspect"
+    history.act("close", incident=name, author="kim", reason="board replaced")
+    assert (history.incident().state, history.incident().closed_by) == ("closed", "kim")
+
+
+def test_a_person_reopens_what_an_attempt_recovered_from() -> None:
+    history = found().end(100).start(50, AT_50, nodes=SPARE).audit(51).save(75).audit(100)
+    assert history.incident().state == "recovered"
+    history.act("reopen", incident=history.incident().id, author="kim", reason="the loss still jumps")
+    assert (history.incident().state, history.incident().recovered_by) == ("reopened", 2)
+
+
+def test_reopening_what_is_open_or_cleared_changes_nothing() -> None:
+    history = found(action="record")
+    assert history.act("reopen", incident=history.incident().id, author="kim").incident().state == "open"
+    history.rule("cleared", ("replay", 100, "audit"), at_step=101).act("reopen", incident=history.incident().id)
+    assert (history.incident().state, history.incident().closed_by) == ("closed", "cleared")
+
+
+def test_an_acknowledgement_holds_until_the_incident_is_reopened() -> None:
+    history = found(action="record")
+    name = history.incident().id
+    assert history.incident().acknowledged is None
+    history.act("acknowledge", incident=name, author="mira")
+    said = history.incident().acknowledged
+    assert said == Word("mira", history.events[-1].time, "")
+    history.act("close", incident=name, author="mira").act("reopen", incident=name, author="kim")
+    assert history.incident().acknowledged is None
+    history.act("acknowledge", incident=name, author="kim", reason="looking")
+    assert history.incident().acknowledged == Word("kim", history.events[-1].time, "looking")
+
+
+def test_new_evidence_after_a_close_asks_for_another_acknowledgement() -> None:
+    history = found(action="record")
+    name = history.incident().id
+    history.act("acknowledge", incident=name, author="mira").act("close", incident=name, author="mira")
+    history.audit(150, failed=[3]).find("replay", 150, [3]).rule("attributed", ("replay", 150, "audit"), accused=[3])
+    assert (history.incident().state, history.incident().acknowledged) == ("reopened", None)
+
+
+def test_the_newest_cause_counts() -> None:
+    history = found()
+    name = history.incident().id
+    history.act("cause", incident=name, author="mira", reason="cable").act(
+        "cause", incident=name, author="kim", reason="PSU"
+    )
+    assert history.incident().cause == Word("kim", history.events[-1].time, "PSU")
+
+
+def test_what_people_say_makes_no_dead_run_look_alive_and_costs_nothing() -> None:
+    history = found(action="record")
+    before = history.state()
+    history.wait(90_000).act("note", incident=before.incidents[0].id, author="mira")
+    history.write("note", text="x", author="mira", incident=before.incidents[0].id)
+    after = history.state()
+    assert (after.last_event_at, after.incidents[0].cost) == (before.last_event_at, before.incidents[0].cost)

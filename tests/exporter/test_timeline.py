@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.app.fixtures import states
@@ -201,3 +202,44 @@ def test_evidence_that_cannot_be_read_is_left_out(item: dict[str, object]) -> No
     base = states.gradient().incidents[0]
     found = tuple(replace(f, evidence=(item,)) for f in base.findings)
     assert timeline.peers(replace(base, findings=found)) == ()
+
+
+def told(known: RunState, *events: tuple[str, float, dict[str, object]], **changes: Any) -> list[tuple[str, str, str]]:
+    """Return (kind, text, who) of what people said."""
+    base = known.incidents[0]
+    said = tuple(states.event(k, at, 1, {"author": "mira", "incident": base.id} | data) for k, at, data in events)
+    about = replace(base, actions=said, **changes)
+    found = timeline.entries(replace(known, annotations=said), about)
+    return [(e.kind, e.text, e.who) for e in found if e.kind in timeline.SAID_KINDS]
+
+
+def test_every_action_of_a_person_is_told_in_words() -> None:
+    actions = (
+        ("action", 2_000, {"action": "acknowledge"}),
+        ("note", 2_001, {"text": "drained"}),
+        ("action", 2_002, {"action": "cause", "reason": "power supply"}),
+        ("action", 2_003, {"action": "reopen", "reason": "again"}),
+        ("action", 2_004, {"action": "accept", "reason": "copied by hand", "path": "checkpoints/x", "attempt": 1}),
+    )
+    assert [text for _, text, _ in told(states.gradient(), *actions)] == [
+        "Incident acknowledged", "Note: drained", "Cause: power supply", "Incident reopened: again",
+        "Checkpoint accepted: checkpoints/x: copied by hand",
+    ]  # fmt: skip
+
+
+def test_the_close_that_holds_is_told_once_with_its_reason() -> None:
+    close = ("action", 2_000, {"action": "close", "reason": "cable replaced"})
+    found = told(states.gradient(), close, closed_at=states.at(2_000), closed_by="mira", state="closed")
+    assert found == [("closed", "Closed: cable replaced", "mira")]
+
+
+def test_a_checkpoint_accepted_in_another_attempt_stays_away() -> None:
+    accept = states.event("action", 2_000, 9, {"action": "accept", "attempt": 9, "path": "elsewhere", "author": "kim"})
+    assert "elsewhere" not in str(entries(states.gradient(annotations=(accept,))))
+
+
+def test_what_people_say_long_after_a_long_run_is_kept() -> None:
+    state, about = long_run()
+    note = states.event("note", 9_000_000, 1, {"text": "at last", "author": "mira", "incident": about.id})
+    found = timeline.entries(state, replace(about, actions=(note,)))
+    assert [(e.text, e.who) for e in found if e.at == states.at(9_000_000)] == [("Note: at last", "mira")]

@@ -241,3 +241,21 @@ def test_nothing_to_resume_from_says_what_to_do() -> None:
     good = History().start().state().last_good
     assert (good.step, good.path, good.exists) == (-1, "", False)
     assert good.reason.startswith("Nothing to resume from")
+
+
+def test_nobody_can_vouch_for_bytes_that_are_known_to_be_bad() -> None:
+    history = audited(25).save(50).end(60, "signal")
+    history.start(50, (1, 50, "checkpoints/a1-step-000050"), nodes=("node-a", "node-d", "node-c")).audit(51).save(75)
+    history.audit(100).act("accept", attempt=1, step=50, path="checkpoints/a1-step-000050", author="mira")
+    assert trusts(history.state())[2, 75] == "trusted"
+    history.write("checkpoint.loaded", path="checkpoints/a1-step-000050", step=50, checks={"fingerprint": "failed"})
+    assert reason(history, 75, 2) == "It descends from step 50 of attempt 1, which is tainted."
+
+
+def test_a_word_for_a_checkpoint_says_nothing_about_an_unknown_one_of_the_same_step() -> None:
+    history = audited(25).save(50).end(60, "signal")
+    history.act("accept", attempt=1, step=50, path="checkpoints/a1-step-000050", author="mira")
+    history.start(50, known=False, verified=False).audit(51).save(75).audit(100)
+    assert reason(history, 75, 2) == "It descends from a checkpoint that lastgood does not know."
+    history.act("accept", attempt=2, step=50, path="", author="mira")
+    assert trusts(history.state())[2, 75] == "trusted"

@@ -8,7 +8,7 @@ stands at the left.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import altair as alt
 
 from lastgood.events import CHECKS
 from lastgood.state import Incident, Point, RunState
-from lastgood.timeline import StepClock, TimelineEntry, condensed, entries, lanes
+from lastgood.timeline import SAID_KINDS, StepClock, TimelineEntry, condensed, entries, lanes
 from lastgood.wording import clock_text, moment, ranks_text
 from lastgood_console.components.chart_style import band, dressed, rows
 from lastgood_console.export.tokens import ThemeName, theme
@@ -60,7 +60,7 @@ class Domain:
 
 def timeline_chart(state: RunState, incident: Incident, name: ThemeName) -> alt.LayerChart:
     """Return the chart, in the colours of a theme."""
-    found = condensed(entries(state, incident))
+    found = _at_the_edge(condensed(entries(state, incident)))
     shown = lanes(found)
     domain = _domain(found)
     axis = alt.Axis(format=_format(domain), title=None, gridOpacity=0.5, tickCount=9, labelOverlap=True)
@@ -76,6 +76,12 @@ def timeline_chart(state: RunState, incident: Incident, name: ThemeName) -> alt.
     zoom = alt.selection_interval(bind="scales", encodings=["x"])
     layers[-1] = layers[-1].add_params(zoom)
     return dressed(layers, name, LANE_HEIGHT * len(shown))
+
+
+def _at_the_edge(found: Sequence[TimelineEntry]) -> list[TimelineEntry]:
+    """Put what people said long after everything else at the edge: it must not squeeze the rest."""
+    end = max((e.until for e in found if e.kind not in SAID_KINDS), default="")
+    return [replace(e, at=end, until=end) if e.kind in SAID_KINDS and e.at > end > "" else e for e in found]
 
 
 def _domain(found: Sequence[TimelineEntry]) -> Domain:

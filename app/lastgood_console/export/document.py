@@ -146,7 +146,8 @@ def _incident(incident: Incident) -> dict[str, Any]:
         "id", "aliases", "state", "status", "scope", "nature", "confidence", "check", "attempt", "step", "opened_at",
         "recovered_at", "recovered_by", "closed_at", "closed_by",
     )  # fmt: skip
-    return {name: getattr(incident, name) for name in names}
+    said = {name: as_data(getattr(incident, name)) for name in ("acknowledged", "cause")}
+    return {name: getattr(incident, name) for name in names} | said
 
 
 def _words(incident: Incident) -> dict[str, Any]:

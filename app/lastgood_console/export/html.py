@@ -219,7 +219,13 @@ def _reasons(document: Document) -> str:
         f"{i} {said(step['words'])}{': ' + code(step['command']) if step['command'] else ''}"
         for i, step in enumerate(words["do"], 1)
     )
+    cause = document["incident"]["cause"]
+    out += [f"<dt>CAUSE</dt><dd>{said(cause['text'])} <small>{_by(cause)}</small></dd>"] if cause else []
     return f"<dl>{''.join(out)}<dt>DO</dt><dd>{steps}</dd></dl>"
+
+
+def _by(word: Mapping[str, Any]) -> str:
+    return f"said by {said(word['by'])}, {e(wording.date_text(word['at']))} UTC"
 
 
 def _texts(texts: list[str]) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lastgood import wording
+from lastgood.timeline import SAID_KINDS
 from lastgood_console.export import story
 from lastgood_console.export.markup import code, table, words
 
@@ -55,6 +56,8 @@ def _summary(document: Document) -> Iterator[str]:
         ("Verdict", verdict),
         ("State", words(said["state"])),
         ("Known since", f"{_date(incident['opened_at'])} UTC"),
+        ("Acknowledged", _word(incident["acknowledged"])),
+        ("Cause", _word(incident["cause"])),
         ("Found by", f"{words(incident['check'])} at step {_step(incident['step'])} of attempt {incident['attempt']}"),
         ("Window", words(said["window"])),
         ("Resume from", _resume(document)),
@@ -65,6 +68,14 @@ def _summary(document: Document) -> Iterator[str]:
 
 
 _NOTHING = f"{wording.NOTHING_KNOWN.capitalize()}."
+
+
+def _word(word: Mapping[str, Any] | None) -> str:
+    """Return what a person said, with name and time; nothing when nobody said it."""
+    if word is None:
+        return ""
+    by = f"{words(word['by'])}, {_date(word['at'])} UTC"
+    return f"{words(word['text'])} ({by})" if word["text"] else by
 
 
 def _resume(document: Document) -> str:
@@ -165,7 +176,7 @@ def _actions(document: Document) -> Iterator[str]:
     done = [
         f"{_date(entry['known_at'])} {words(entry['who'])}: {_event(story.row(entry))}"
         for entry in document["timeline"]
-        if entry["lane"] == "notes"
+        if entry["kind"] in SAID_KINDS and entry["who"] != "lastgood"
     ]
     yield from ["", "### What people did and said", "", *_list(done, "Nothing yet.")]
 

@@ -53,7 +53,7 @@ def _span(plain: str) -> str:
 def _piece(plain: str) -> str:
     """Return one span of code, with a fence that no run of backticks inside can close."""
     fence = "`" * (max(map(len, re.findall("`+", plain)), default=0) + 1)
-    padding = " " if plain[0] in "` " or plain[-1] in "` " else ""
+    padding = " " if plain.strip() and (plain[0] in "` " or plain[-1] in "` ") else ""
     return f"{fence}{padding}{plain}{padding}{fence}"
 
 

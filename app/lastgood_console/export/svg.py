@@ -14,6 +14,7 @@ from html import escape
 from typing import Any, Final
 
 from lastgood import wording
+from lastgood.timeline import SAID_KINDS
 from lastgood_console.characters import isolated, one_line
 from lastgood_console.export.document import shown_timeline
 from lastgood_console.export.symbols import C, last_good_ring, line, num, rect, symbol
@@ -95,7 +96,7 @@ def timeline_svg(document: Mapping[str, Any]) -> str:
     entries: Sequence[Entry] = [e for e in shown_timeline(document) if e["at"] and e["until"]]
     if not entries:
         return ""
-    timed = [e for e in entries if e["lane"] != "notes"] or entries
+    timed = [e for e in entries if e["kind"] not in SAID_KINDS] or entries
     low = min(wording.moment(e["at"]) for e in timed)
     end = max(wording.moment(e["until"]) for e in timed)
     span = max(end - low, timedelta(seconds=1))
