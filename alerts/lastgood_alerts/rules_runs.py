@@ -17,8 +17,8 @@ from lastgood_alerts.queries import (
     NEWEST_RANKS,
     SCRAPED,
     SINCE_EVENT,
+    nodes,
     ranks,
-    ranks_with_gpu,
     worst_of_run,
 )
 from lastgood_alerts.rule import Rule, Side
@@ -64,9 +64,10 @@ _PRESENT: Final = f"count by (run) (group by (run, rank) {NEWEST_RANKS})"
 _SETTLING: Final = (
     f"(time() - max by (run) (lastgood_run_attempt_start_timestamp_seconds) < {t.ATTEMPT_SETTLES_SECONDS})"
 )
-_GONE: Final = ranks_with_gpu(
+_GONE: Final = nodes(
     f"last_over_time(lastgood_rank_info[1h]) and on (run, attempt) {NEWEST} unless on (run, rank) {NEWEST_RANKS}"
 )
+"""Ranks of the newest attempt that were there within the hour, in the order in which they came."""
 
 RANK_SILENT: Final = Rule(
     name="RankSilent",

@@ -1,0 +1,170 @@
+"""Cases of the rules about ranks and devices that stand out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tests.alerts.promtool_cases import Alert, Case
+from tests.alerts.world import NOT_A_NUMBER, RUN, Values, World, dcgm, gpu, healthy, rank_series
+
+CLEAN: Final = healthy()
+THREE: Final = "rank 3 on node node-b (GPU GPU-0003"
+SENTINEL: Final = 9_223_372_036_854_775_794
+"""What dcgm-exporter says for what it cannot read."""
+
+
+def on_node(value: float, worst: str, node: str = "node-b", run: str = RUN, **sides: str) -> Alert:
+    return Alert({"run": run, "node": node}, value, {"worst": worst, **sides})
+
+
+def fleet(nodes: int, run: str = RUN) -> World:
+    """Return a run with one rank on each of so many nodes."""
+    return healthy(run, tuple(f"node-{number:02d}" for number in range(nodes)), per_node=1)
+
+
+def each(world: World, name: str, values: Mapping[int, Values], run: str = RUN, **labels: str) -> World:
+    for rank, value in values.items():
+        world = world.rank(rank, name, value, run=run, **labels)
+    return world
+
+
+def _norm(value: Values, world: World = CLEAN, rank: int = 3, run: str = RUN) -> World:
+    return world.rank(rank, "grad_norm", value, run=run, stage="local")
+
+
+def _norms(world: World, values: Mapping[int, Values]) -> World:
+    return each(world, "grad_norm", values, stage="local")
+
+
+_EQUAL: Final = _norms(CLEAN, dict.fromkeys(range(4), 1.0))
+"""Every norm is 1: the spread is the floor, 0.01."""
+_WIDE: Final = _norms(healthy(nodes=("node-a", "node-b", "node-c")), {0: 1, 1: 2, 2: 3, 3: 4, 4: 5, 5: 6})
+"""Norms 1 to 6: median 3.5, median distance 1.5, robust deviation 2.2239."""
+_NORM: Final = [
+    Case("GradNormOutlier", "fires for a norm far from the others", _norm(2, _EQUAL), (on_node(100, f"{THREE}, 100 deviations)"),)),
+    Case("GradNormOutlier", "is silent in health", CLEAN),
+    Case("GradNormOutlier", "is silent when all agree exactly", _EQUAL),
+    Case("GradNormOutlier", "is silent below the boundary", _norm(1.0799, _EQUAL)),
+    Case("GradNormOutlier", "fires above the boundary", _norm(1.081, _EQUAL), (on_node(8, f"{THREE}, 8 deviations)"),)),
+    Case("GradNormOutlier", "fires for a norm that is too small", _norm(0.5, _EQUAL), (on_node(50, f"{THREE}, 50 deviations)"),)),
+    Case("GradNormOutlier", "goes by the spread of the ranks where they differ", _norm(21, _WIDE, rank=5)),
+    Case("GradNormOutlier", "fires beyond the spread of ranks that differ", _norm(22, _WIDE, rank=5), (on_node(8, "rank 5 on node node-c (GPU GPU-0005, 8 deviations)", "node-c"),)),
+    Case("GradNormOutlier", "accuses neither of two ranks that differ", _norm(100, healthy(nodes=("node-b",)), rank=1)),
+    Case("GradNormOutlier", "waits a minute", _norm("1+0x29 2+0x60", _EQUAL), at=930),
+    Case("GradNormOutlier", "has waited a minute", _norm("1+0x28 2+0x60", _EQUAL), (on_node(100, f"{THREE}, 100 deviations)"),), at=930),
+    Case("GradNormOutlier", "stays five minutes after the norm is normal", _norm("1+0x9 2+0x15 1+0x60", _EQUAL), (on_node(100, "unknown"),), at=1050),
+    Case("GradNormOutlier", "ends five minutes after the norm is normal", _norm("1+0x9 2+0x15 1+0x60", _EQUAL), at=1110),
+    Case("GradNormOutlier", "does not compare the reduced norm", each(_EQUAL, "grad_norm", {0: 1, 1: 1, 2: 1, 3: 9}, stage="reduced")),
+    Case("GradNormOutlier", "is silent about a norm that is not a number", _norm(NOT_A_NUMBER, _EQUAL)),
+    Case("GradNormOutlier", "finds the outlier among norms that are not numbers", _norm(2, _norm(NOT_A_NUMBER, _EQUAL, rank=0)), (on_node(100, f"{THREE}, 100 deviations)"),)),
+    Case("GradNormOutlier", "is silent without norms", CLEAN.drop("grad_norm")),
+    Case("GradNormOutlier", "names the worst rank of each node", _norms(healthy(nodes=("node-a", "node-b", "node-c", "node-d")), {0: 1, 1: 1, 2: 1, 3: 1, 4: 1, 5: 1.5, 6: 2, 7: 3}), (on_node(50, "rank 5 on node node-c (GPU GPU-0005, 50 deviations)", "node-c"), on_node(200, "rank 7 on node node-d (GPU GPU-0007, 200 deviations)", "node-d"))),
+    Case("GradNormOutlier", "compares a rank with its own run", _EQUAL.plus(healthy("other").all_of("lastgood_grad_norm", 50))),
+    Case("GradNormOutlier", "keeps runs apart", _norm(2, _EQUAL).plus(_norm(75, healthy("other").all_of("lastgood_grad_norm", 50), rank=1, run="other").ledger("last_good_step", 25, run="other")), (on_node(100, f"{THREE}, 100 deviations)"), on_node(50, "rank 1 on node node-a (GPU GPU-0001, 50 deviations)", "node-a", "other", last_good="The last good checkpoint is step 25."))),
+    Case("GradNormOutlier", "names the GPU as unknown when the rank's place is not", _norm(2, _EQUAL).drop("rank_info", rank="3"), (on_node(100, "unknown"),)),
+]  # fmt: skip
+
+
+def _margin(value: Values, world: World = CLEAN, rank: int = 3) -> World:
+    return world.rank(rank, "gpu_temperature_margin_celsius", value)
+
+
+def hot(left: int, node: str = "node-b", worst: str = THREE, run: str = RUN) -> Alert:
+    return on_node(left, f"{worst}, {left} °C left)", node, run)
+
+
+_MARGIN: Final = [
+    Case("ThermalMarginLow", "fires with two degrees left", _margin(2), (hot(2),)),
+    Case("ThermalMarginLow", "is silent in health", CLEAN),
+    Case("ThermalMarginLow", "is silent at the boundary", _margin(5)),
+    Case("ThermalMarginLow", "fires just below the boundary", _margin(4), (hot(4),)),
+    Case("ThermalMarginLow", "fires beyond the limit", _margin(-3), (on_node(-3, "unknown"),)),
+    Case("ThermalMarginLow", "waits five minutes", _margin("20+0x20 2+0x60"), at=900),
+    Case("ThermalMarginLow", "has waited five minutes", _margin("20+0x19 2+0x60"), (hot(2),), at=900),
+    Case("ThermalMarginLow", "ends five minutes after the margin is back", _margin("2+0x12 20+0x60"), at=690),
+    Case("ThermalMarginLow", "is silent about a margin that is not a number", _margin(NOT_A_NUMBER)),
+    Case("ThermalMarginLow", "is silent without our device series", CLEAN.drop("gpu_temperature_margin_celsius")),
+    Case("ThermalMarginLow", "is silent with dcgm-exporter alone, which has no margin", dcgm(CLEAN.drop("gpu_temperature_margin_celsius"), "DCGM_FI_DEV_GPU_TEMP", {3: 95})),
+    Case("ThermalMarginLow", "names the hottest of a node", _margin(4, _margin(1), rank=2), (hot(1),)),
+    Case("ThermalMarginLow", "names two nodes", _margin(4, _margin(1), rank=0), (hot(1), hot(4, "node-a", "rank 0 on node node-a (GPU GPU-0000"))),
+    Case("ThermalMarginLow", "names seven nodes one by one", each(fleet(9), "gpu_temperature_margin_celsius", dict.fromkeys(range(7), 2)), tuple(hot(2, f"node-{n:02d}", f"rank {n} on node node-{n:02d} (GPU {gpu(n)}") for n in range(7))),
+    Case("ThermalMarginLow", "makes one alert of eight nodes", each(fleet(9), "gpu_temperature_margin_celsius", {**dict.fromkeys(range(8), 3), 5: 1}), (hot(1, "several", "rank 5 on node node-05 (GPU GPU-0005"),)),
+    Case("ThermalMarginLow", "names the nodes of a run beside one with too many", each(fleet(9), "gpu_temperature_margin_celsius", {**dict.fromkeys(range(8), 3), 5: 1}).plus(healthy("other").rank(3, "gpu_temperature_margin_celsius", 2, run="other")), (hot(1, "several", "rank 5 on node node-05 (GPU GPU-0005"), hot(2, run="other"))),
+]  # fmt: skip
+
+_POWERS: Final = each(CLEAN, "gpu_power_watts", dict.fromkeys(range(4), 600))
+_NO_DEVICES: Final = CLEAN.drop("gpu_power_watts").drop("gpu_ecc_uncorrected_total").drop("gpu_temperature_margin_celsius")
+_DCGM_POWER: Final = {0: 600, 1: 600, 2: 600, 3: 300}
+_USAGE: Final = "DCGM_FI_DEV_POWER_USAGE"
+
+
+def _power(value: Values, world: World = _POWERS, rank: int = 3) -> World:
+    return world.rank(rank, "gpu_power_watts", value)
+
+
+def off(percent: int, node: str = "node-b", worst: str = THREE, run: str = RUN) -> Alert:
+    return on_node(percent, f"{worst}, {percent} % off)", node, run)
+
+
+_POWER: Final = [
+    Case("PowerDeviates", "fires for half the power of the others", _power(300), (off(50),)),
+    Case("PowerDeviates", "is silent in health", CLEAN),
+    Case("PowerDeviates", "is silent at the boundary", _power(750)),
+    Case("PowerDeviates", "fires just above the boundary", _power(756), (off(26),)),
+    Case("PowerDeviates", "fires just below", _power(444), (off(26),)),
+    Case("PowerDeviates", "waits ten minutes", _power("600+0x9 300+0x60"), at=840),
+    Case("PowerDeviates", "has waited ten minutes", _power("600+0x9 0+0x60"), (off(100),), at=1050),
+    Case("PowerDeviates", "is silent about swings that average out", _power(" ".join(["300+0x0 900+0x0"] * 30))),
+    Case("PowerDeviates", "is silent about power that is not a number", _power(NOT_A_NUMBER)),
+    Case("PowerDeviates", "finds it among powers that are not numbers", _power(300, _power(NOT_A_NUMBER, rank=0)), (off(50),)),
+    Case("PowerDeviates", "is silent without any device series", _NO_DEVICES),
+    Case("PowerDeviates", "takes the power from dcgm-exporter", dcgm(_NO_DEVICES, _USAGE, _DCGM_POWER), (off(50),)),
+    Case("PowerDeviates", "does not mind how dcgm-exporter calls its host", dcgm(_NO_DEVICES, _USAGE, _DCGM_POWER, "hostname"), (off(50),)),
+    Case("PowerDeviates", "does not believe the numbers that stand for no reading", dcgm(_NO_DEVICES, _USAGE, {**_DCGM_POWER, 3: SENTINEL})),
+    Case("PowerDeviates", "takes a slice of a GPU once", dcgm(dcgm(_NO_DEVICES, _USAGE, _DCGM_POWER), _USAGE, {3: 200}, "hostname"), (off(50),)),
+    Case("PowerDeviates", "prefers our own series to dcgm-exporter's", dcgm(_POWERS, _USAGE, _DCGM_POWER)),
+    Case("PowerDeviates", "takes from dcgm-exporter what ours lacks", dcgm(_POWERS.drop("gpu_power_watts", rank="3"), _USAGE, {3: 300}), (off(50),)),
+    Case("PowerDeviates", "is silent about a GPU that no rank has", dcgm(_POWERS, _USAGE, {9: 10})),
+    Case("PowerDeviates", "names the worst of a node", _power(300, _power(150), rank=2, ), (off(67, worst=THREE),)),
+    Case("PowerDeviates", "makes one alert of eight nodes", each(fleet(18).all_of("lastgood_gpu_power_watts", 600), "gpu_power_watts", {**dict.fromkeys(range(8), 300), 5: 150}), (off(75, "several", "rank 5 on node node-05 (GPU GPU-0005"),)),
+    Case("PowerDeviates", "compares a rank with its own run", _POWERS.plus(healthy("other").all_of("lastgood_gpu_power_watts", 100))),
+]  # fmt: skip
+
+_COUNT: Final = "gpu_ecc_uncorrected_total"
+_DBE: Final = "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"
+
+
+def _ecc(value: Values, world: World = CLEAN, rank: int = 3) -> World:
+    return world.rank(rank, _COUNT, value)
+
+
+def errors(count: int, node: str = "node-b", worst: str = THREE) -> Alert:
+    return on_node(count, f"{worst}, {count} within the hour)", node)
+
+
+_ECC: Final = [
+    Case("UncorrectedEcc", "fires at the boundary, for one error", _ecc("0+0x9 1+0x150"), (errors(1),)),
+    Case("UncorrectedEcc", "is silent in health", CLEAN),
+    Case("UncorrectedEcc", "fires when the first sample is already 1", _ecc(1), (errors(1),)),
+    Case("UncorrectedEcc", "ends after an hour", _ecc("0+0x9 1+0x150"), at=4320),
+    Case("UncorrectedEcc", "still fires within the hour", _ecc("0+0x9 1+0x150"), (errors(1),), at=3840),
+    Case("UncorrectedEcc", "counts what was added, not what was there", _ecc("5+0x125 7+0x30"), (errors(2),), at=3900),
+    Case("UncorrectedEcc", "does not take a reset for an error", _ecc("5+0x125 0+0x30"), at=4320),
+    Case("UncorrectedEcc", "counts errors after a reset", _ecc("5+0x125 2+0x30"), (errors(2),), at=3900),
+    Case("UncorrectedEcc", "is silent about a count that is not a number", _ecc(NOT_A_NUMBER)),
+    Case("UncorrectedEcc", "is silent without any device series", _NO_DEVICES),
+    Case("UncorrectedEcc", "takes the count from dcgm-exporter", dcgm(_NO_DEVICES, _DBE, {0: 0, 3: 2}), (errors(2),)),
+    Case("UncorrectedEcc", "does not mind how dcgm-exporter calls its host", dcgm(_NO_DEVICES, _DBE, {3: 2}, "hostname"), (errors(2),)),
+    Case("UncorrectedEcc", "does not believe the numbers that stand for no reading", dcgm(_NO_DEVICES, _DBE, {3: SENTINEL})),
+    Case("UncorrectedEcc", "does not take the end of no reading for an error", dcgm(_NO_DEVICES, _DBE, {3: f"{SENTINEL}+0x9 0+0x150"}), at=4320),
+    Case("UncorrectedEcc", "prefers our own series to dcgm-exporter's", dcgm(CLEAN, _DBE, {3: 2})),
+    Case("UncorrectedEcc", "is silent about a GPU that no rank has", dcgm(_NO_DEVICES, _DBE, {9: 2})),
+    Case("UncorrectedEcc", "names the worst of a node, and two nodes", _ecc(1, _ecc(2, _ecc(4)), rank=0), (errors(4), errors(1, "node-a", "rank 0 on node node-a (GPU GPU-0000"))),
+    Case("UncorrectedEcc", "makes one alert of eight nodes", each(fleet(9), _COUNT, {**dict.fromkeys(range(8), 1), 5: 3}), (errors(3, "several", "rank 5 on node node-05 (GPU GPU-0005"),)),
+    Case("UncorrectedEcc", "stays five minutes after the rank has died", _ecc("0+0x9 1+0x15 stale"), (on_node(1, "unknown"),), at=1050),
+    Case("UncorrectedEcc", "ends after the rank has died", _ecc("0+0x9 1+0x15 stale"), at=1200),
+    Case("UncorrectedEcc", "knows a rank that has moved to another node", CLEAN.drop_ranks(3).plus(rank_series(RUN, 3, "node-c", 0, 1).all_of(f"lastgood_{_COUNT}", 1)), (errors(1, "node-c", "rank 3 on node node-c (GPU GPU-0003"),)),
+]  # fmt: skip
+
+CASES: Final = [*_NORM, *_MARGIN, *_POWER, *_ECC]

@@ -1,0 +1,147 @@
+"""Say what a rule does in a world, and let promtool judge many such cases in one process.
+
+What an alert must say is filled into the rule's text here, independently of the two template languages; the words
+themselves are pinned in ``test_rules_text.py``.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote_plus
+
+import yaml
+from tests.alerts.world import STEP_SECONDS, World
+
+from lastgood_alerts.prometheus import rule_groups
+from lastgood_alerts.rule import Rule
+from lastgood_alerts.rules import BY_NAME, RECORDED
+
+CONSOLE: Final = "http://localhost:8490"
+LAST_GOOD: Final = "The last good checkpoint is step 50."
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One alert that fires: the rule's labels, the value, what the side values say."""
+
+    labels: Mapping[str, str]
+    value: float
+    sides: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A world, and the alerts of one rule that fire in it after ``at`` seconds."""
+
+    rule: str
+    name: str
+    world: World
+    fires: tuple[Alert, ...] = ()
+    at: int = 900
+
+    @property
+    def id(self) -> str:
+        return f"{self.rule}: {self.name}"
+
+
+def expected(rule: Rule, alert: Alert) -> dict[str, Any]:
+    """Return an alert as promtool expects it, with full labels and every annotation."""
+    assert set(alert.labels) == set(rule.labels), (rule.name, alert.labels)
+    return {
+        "exp_labels": {**alert.labels, "severity": rule.severity, "component": "lastgood"},
+        "exp_annotations": {
+            "summary": filled(rule, rule.summary, alert),
+            "description": filled(rule, rule.description, alert),
+            "console_url": CONSOLE + path_of(rule, alert.labels),
+            "runbook_url": f"{CONSOLE}/runbook?name={rule.name}",
+        },
+    }
+
+
+def filled(rule: Rule, text: str, alert: Alert) -> str:
+    """Return the rule's text with the alert's labels and values."""
+    resume = f"Resume from step {alert.value:.0f}." if alert.value >= 0 else "There is no checkpoint to resume from."
+    sides = {"last_good": LAST_GOOD, **alert.sides}
+    known = {**alert.labels, "value": f"{alert.value:.{rule.digits}f}", "resume": resume, **sides}
+    return re.sub(r"\{(\w+)\}", lambda match: known[match[1]], text)
+
+
+def path_of(rule: Rule, labels: Mapping[str, str]) -> str:
+    """Return the path of the console's page."""
+    said = {name: quote_plus(value) for name, value in labels.items()}
+    if rule.link == "incident":
+        return f"/incident?run={said['run']}&incident={said['incident']}"
+    if rule.link == "node" and said["node"] != "several":
+        return f"/nodes?node={said['node']}"
+    return "/" if rule.link == "console" else f"/?run={said['run']}"
+
+
+def rule_file(name: str) -> dict[str, Any]:
+    """Return one alert of the real rule file and the recordings it uses, in one group: evaluated in order."""
+    groups: list[Any] = rule_groups(console_url=CONSOLE)
+    rules = [rule for group in groups for rule in group["rules"]]
+    alert = next(rule for rule in rules if rule.get("alert") == name)
+    wanted = [rule for rule in rules if rule.get("record") in _recorded(str(alert))]
+    return {"groups": [{"name": "case", "rules": [*wanted, alert]}]}
+
+
+def _recorded(text: str) -> set[str]:
+    """Return the recordings that a text names, and those that these name."""
+    named = {name for name in RECORDED if re.search(rf"{re.escape(name)}(?![\w:])", text)}
+    return named.union(*(_recorded(RECORDED[name]) for name in named))
+
+
+def test_group(case: Case) -> dict[str, Any]:
+    """Return a case as a group of promtool's test file."""
+    alerts = [expected(BY_NAME[case.rule], alert) for alert in case.fires]
+    return {
+        "name": case.id,
+        "interval": f"{STEP_SECONDS}s",
+        "input_series": [{"series": one.text(), "values": one.values} for one in case.world],
+        "alert_rule_test": [{"eval_time": f"{case.at}s", "alertname": case.rule, "exp_alerts": alerts}],
+    }
+
+
+test_group.__test__ = False  # type: ignore[attr-defined]
+
+
+def judge(folder: Path, jobs: Sequence[tuple[Mapping[str, Any], Sequence[Case]]]) -> list[dict[str, str]]:
+    """Run promtool once over all jobs. Returns, for each, what failed: the case's id -> what promtool said."""
+    files = [_write(folder, number, rules, cases) for number, (rules, cases) in enumerate(jobs)]
+    promtool = shutil.which("promtool")
+    assert promtool, "promtool is missing: make programs"
+    command = [promtool, "test", "rules", *map(str, files)]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280, check=False
+    )
+    said = re.split(r"^Unit Testing:  (.*)$", done.stdout, flags=re.MULTILINE)
+    by_file = dict(zip(said[1::2], said[2::2], strict=True))
+    return [_failures(by_file.get(str(file), ""), cases) for file, (_, cases) in zip(files, jobs, strict=True)]
+
+
+def _write(folder: Path, number: int, rules: Mapping[str, Any], cases: Sequence[Case]) -> Path:
+    (folder / f"rules-{number}.yml").write_text(_yaml(rules), encoding="utf-8")
+    tests = folder / f"test-{number}.yml"
+    groups = [test_group(case) for case in cases]
+    body = {"rule_files": [f"rules-{number}.yml"], "evaluation_interval": f"{STEP_SECONDS}s", "tests": groups}
+    tests.write_text(_yaml(body), encoding="utf-8")
+    return tests
+
+
+def _yaml(data: Mapping[str, Any]) -> str:
+    return yaml.dump(data, Dumper=yaml.CSafeDumper, width=1_000_000, sort_keys=False)
+
+
+def _failures(said: str, cases: Sequence[Case]) -> dict[str, str]:
+    """Return what each case failed with; what promtool lays to no case is laid to all of them."""
+    if said.strip() == "SUCCESS":
+        return {}
+    parts = re.split(r"^    name: (.*),$", said, flags=re.MULTILINE)
+    named = {name: text for name, text in zip(parts[1::2], parts[2::2], strict=True) if text.strip()}
+    return named if named and "err:" not in said else {case.id: said or "promtool said nothing" for case in cases}
