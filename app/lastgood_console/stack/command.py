@@ -21,7 +21,7 @@ from lastgood.serve import DEFAULT_PORT, run_paths
 from lastgood_console.demo.options import FAULTS
 from lastgood_console.ending import Terminated, terminable
 from lastgood_console.stack.arrivals import Arrivals
-from lastgood_console.stack.layout import Layout, choose_ports, demo_part, find_programs
+from lastgood_console.stack.layout import Layout, alone_in, choose_ports, demo_part, find_programs
 from lastgood_console.stack.parts import PartError, Parts
 
 POLL_SECONDS: Final = 0.5
@@ -47,8 +47,8 @@ def _run(options: argparse.Namespace) -> int:
     runs = run_paths(options.runs)
     demo_dir = _demo_dir(runs[0], datetime.now(UTC)) if options.demo else None
     layout = _layout(options, runs)
-    _write(layout)
-    with Parts() as parts:
+    with alone_in(layout.folder), Parts() as parts:
+        layout.write_configs()
         for part in layout.parts(programs):
             parts.start(part)
         for name in ("console", "alertmanager", "prometheus"):
@@ -106,15 +106,6 @@ def _layout(options: argparse.Namespace, runs: Sequence[Path]) -> Layout:
         scrape_seconds=options.scrape_interval,
         token=os.environ.get("LASTGOOD_TOKEN") or None,
     )
-
-
-def _write(layout: Layout) -> None:
-    try:
-        layout.write_configs()
-    except OSError as problem:
-        raise ConfigError(
-            f"{problem.filename}: {problem.strerror}; give a directory that can be written with --data"
-        ) from problem
 
 
 def _demo_dir(folder: Path, now: datetime) -> Path:

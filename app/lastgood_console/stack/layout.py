@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,6 +21,7 @@ HOST: Final = "127.0.0.1"
 PROGRAMS: Final = {"prometheus": ("prometheus",), "alertmanager": ("alertmanager", "prometheus-alertmanager")}
 """Part -> the names under which a machine may have its program."""
 GROUP_WAIT_SECONDS: Final = 10
+RESEND_SECONDS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class Layout:
                 f"--config.file={self.folder / 'alertmanager.yml'}",
                 f"--storage.path={self.folder / 'alertmanager'}",
                 f"--web.listen-address={HOST}:{self.ports.alertmanager}",
+                f"--web.external-url={self.ports.url('alertmanager')}",  # else links name this host
                 "--cluster.listen-address=",  # no gossip: there is nobody to gossip with
             ),
             self._part(
@@ -61,13 +65,16 @@ class Layout:
                 f"--config.file={self.folder / 'prometheus.yml'}",
                 f"--storage.tsdb.path={self.folder / 'prometheus'}",
                 f"--web.listen-address={HOST}:{self.ports.prometheus}",
+                f"--web.external-url={self.ports.url('prometheus')}",
                 "--web.enable-remote-write-receiver",
+                # Finding Alertmanager takes Prometheus a few seconds; what fires before goes out with the next resend,
+                # by default a minute later.
+                f"--rules.alert.resend-delay={RESEND_SECONDS}s",
             ),
         )  # fmt: skip
 
     def write_configs(self) -> None:
         """Write what the servers read."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         token_file = self._token_file()
         console = self.ports.url("console")
         texts = {
@@ -104,6 +111,24 @@ def console_command(runs: Sequence[Path], port: int, state: Path) -> list[str]:
     """Return the command line of the console."""
     command = [sys.executable, "-m", "lastgood_console.cli", "console", *map(str, runs)]
     return [*command, "--host", HOST, "--port", str(port), "--state", str(state)]
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keep a second stack out of a folder meanwhile. Raises :class:`ConfigError` when there is one."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("wb")
+    except OSError as problem:
+        raise ConfigError(f"{folder}: {problem.strerror}; give a directory that can be written with --data") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(
+                f"another stack runs on {folder}: end it, or give another directory with --data"
+            ) from None
+        yield
 
 
 def demo_part(folder: Path, run_dir: Path, fault: str) -> Part:
