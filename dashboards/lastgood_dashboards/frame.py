@@ -23,6 +23,7 @@ from lastgood_dashboards.queries import ledger
 from lastgood_dashboards.render import DATA_SOURCE, panel_of
 from lastgood_dashboards.spec import Board, Variable, places
 
+VALUE_LINK: Final = ("title", "url", "targetBlank")
 BOARDS: Final = (fleet.BOARD, run.BOARD, node.BOARD, checkpoints.BOARD)
 
 
@@ -34,26 +35,17 @@ def generated() -> dict[str, str]:
 def text_of(model: dashboard.Dashboard) -> str:
     """Return a dashboard as JSON, with its annotations' switches and its links above the panels.
 
-    The SDK puts both into a menu and leaves no choice; without ``placement`` Grafana shows them.
+    The SDK puts both into a menu and leaves no choice; without ``placement`` Grafana shows them. It also gives links
+    of values what only a dashboard's own links have.
     """
     content: dict[str, Any] = json.loads(JSONEncoder().encode(model))
     for shown in (*content["annotations"]["list"], *content["links"]):
         shown.pop("placement", None)
-    for link in _value_links(content):
-        link.pop("placement", None)
+    for panel in content["panels"]:
+        defaults = panel.get("fieldConfig", {}).get("defaults", {})
+        if "links" in defaults:
+            defaults["links"] = [{key: link[key] for key in VALUE_LINK} for link in defaults["links"]]
     return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-
-
-def _value_links(part: Any) -> Iterator[dict[str, Any]]:
-    """Yield every link of a value below ``part``."""
-    if isinstance(part, dict):
-        if "asDropdown" in part:
-            yield part
-        for inner in part.values():
-            yield from _value_links(inner)
-    elif isinstance(part, list):
-        for inner in part:
-            yield from _value_links(inner)
 
 
 def built(board: Board) -> build.Dashboard:

@@ -8,7 +8,7 @@ from lastgood.catalogue import PREFIX
 from lastgood_dashboards import ranks
 from lastgood_dashboards.fleet import accusations
 from lastgood_dashboards.links import UIDS, run_links
-from lastgood_dashboards.queries import RECENT, mean_seconds, where, with_gpu
+from lastgood_dashboards.queries import RECENT, chosen, mean_seconds, where, with_gpu
 from lastgood_dashboards.spec import (
     BAD,
     LATE,
@@ -35,17 +35,22 @@ GPU_LEGEND: Final = "{{node}}, {{gpu_uuid}}, rank {{rank}}"
 
 def device(name: str, *matchers: str, by: str = BY) -> str:
     """Return a series of the node's GPUs, with the GPU that each rank runs on."""
-    return f"max by ({by}) ({with_gpu(PREFIX + name + where(*HERE, *matchers), *HERE)})"
+    return f"max by ({by}) ({with_gpu(PREFIX + name + where(*HERE, *matchers), '', *HERE)})"
 
 
-def few(pick: str, name: str, *matchers: str, by: str = BY) -> str:
-    """Return the GPUs that ``pick`` (such as ``topk(5``) chooses by their last sample of the hour before the end."""
-    last = f"max by (run, node, rank) (last_over_time({PREFIX}{name}{where(*HERE, *matchers)}[{RECENT}] @ end()))"
-    return ranks.chosen(device(name, *matchers, by=by), f"{pick}, {last})")
+def few(pick: str, name: str, *matchers: str) -> str:
+    """Return the ranks that ``pick`` (such as ``topk(5``) chooses by their last sample of the hour before the end."""
+    last = f"last_over_time({PREFIX}{name}{where(*HERE, *matchers)}[{RECENT}] @ end())"
+    return f"{pick}, max by (run, node, rank) ({last}))"
 
 
-_ENERGY: Final = f"rate({PREFIX}gpu_energy_joules_total{where(*HERE)}[$__rate_interval])"
-_MEAN_POWER: Final = f"max by ({BY}) ({with_gpu(_ENERGY, *HERE)})"
+def line(pick: str, name: str, *matchers: str) -> Query:
+    """Return the lines of a sensor of the GPUs that ``pick`` chooses."""
+    return Query(expr=chosen(device(name, *matchers), few(pick, name, *matchers)), legend=GPU_LEGEND)
+
+
+_ENERGY: Final = "gpu_energy_joules_total"
+_MEAN_POWER: Final = with_gpu(f"rate({PREFIX}{_ENERGY}{where(*HERE)}[$__rate_interval])", "", *HERE)
 _RUN_MEDIAN: Final = f"quantile (0.5, {PREFIX}gpu_power_watts{where(RUNS)})"
 
 NOW: Final = Row(
@@ -133,7 +138,7 @@ SENSORS: Final = Row(
             says="The four GPUs that draw the most at the end of the time range, and the median over all GPUs of the "
                  "selected runs, on all nodes.",
             queries=(
-                Query(expr=few("topk(4", "gpu_power_watts"), legend=GPU_LEGEND),
+                line("topk(4", "gpu_power_watts"),
                 Query(expr=_RUN_MEDIAN, legend="median of the runs", colour=PEER),
             ),
         ),
@@ -142,33 +147,29 @@ SENSORS: Final = Row(
             says="Energy used between two samples over the time between them: no swing is missed. The five GPUs that "
                  "had used the most energy.",
             queries=(
-                Query(
-                    expr=ranks.chosen(_MEAN_POWER, "topk(5, max by (run, node, rank) (last_over_time("
-                                      f"{PREFIX}gpu_energy_joules_total{where(*HERE)}[{RECENT}] @ end())))"),
-                    legend=GPU_LEGEND,
-                ),
+                Query(expr=chosen(f"max by ({BY}) ({_MEAN_POWER})", few("topk(5", _ENERGY)), legend=GPU_LEGEND),
             ),
         ),
         Panel(
             id=10, kind="lines", title="Margin to the thermal limit", width=6, empty=NO_SENSOR, unit="celsius",
             says="Degrees left before a GPU slows itself down, by its own limit: the five GPUs with the least.",
-            queries=(Query(expr=few("bottomk(5", "gpu_temperature_margin_celsius"), legend=GPU_LEGEND),),
+            queries=(line("bottomk(5", "gpu_temperature_margin_celsius"),),
             steps=((None, LATE), (5, "transparent")),
         ),
         Panel(
             id=11, kind="lines", title="Uncorrectable memory errors", width=6, empty=NO_SENSOR, low=0,
             says="Errors that the memory could not correct, as the driver counts them: the five GPUs with the most.",
-            queries=(Query(expr=few("topk(5", "gpu_ecc_uncorrected_total"), legend=GPU_LEGEND),),
+            queries=(line("topk(5", "gpu_ecc_uncorrected_total"),),
         ),
         Panel(
             id=12, kind="lines", title="Core temperature", width=12, empty=NO_SENSOR, unit="celsius",
             says="The five GPUs that are warmest at the end of the time range.",
-            queries=(Query(expr=few("topk(5", "gpu_temperature_celsius", 'sensor="core"'), legend=GPU_LEGEND),),
+            queries=(line("topk(5", "gpu_temperature_celsius", 'sensor="core"'),),
         ),
         Panel(
             id=13, kind="lines", title="Memory temperature", width=12, empty=NO_SENSOR, unit="celsius",
             says="The five GPUs whose memory is warmest at the end of the time range.",
-            queries=(Query(expr=few("topk(5", "gpu_temperature_celsius", 'sensor="memory"'), legend=GPU_LEGEND),),
+            queries=(line("topk(5", "gpu_temperature_celsius", 'sensor="memory"'),),
         ),
     ),
 )  # fmt: skip
@@ -185,8 +186,7 @@ RANKS: Final = Row(
             says="Distance of each rank's gradient norm from the median of its run, over all nodes: at most 16 ranks, "
                  "those furthest at the end of the time range.",
             queries=(
-                Query(expr=ranks.chosen(ranks.distances(RUNS, NODE), ranks.furthest(16, RUNS, NODE)),
-                      legend=GPU_LEGEND),
+                Query(expr=ranks.distances(ranks.furthest(16, RUNS, NODE), RUNS, NODE), legend=GPU_LEGEND),
             ),
             steps=tuple(zip((None, 0.1, 0.25, 0.5, 1.0), NEUTRAL_RAMP, strict=True)),
         ),

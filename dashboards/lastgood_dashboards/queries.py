@@ -51,11 +51,19 @@ def known(series: str) -> str:
     return f"({series} == {series})"
 
 
-def with_gpu(series: str, *matchers: str, more: str = "") -> str:
-    """Return ``series`` of ranks with the label ``gpu_uuid`` of the GPU that each runs on, and those in ``more``."""
-    labels = ", ".join(part for part in ("gpu_uuid", more) if part)
-    info = f"topk by ({RANK_KEY}) (1, {PREFIX}rank_info{where(*matchers)})"
-    return f"{series} * on ({RANK_KEY}) group_left ({labels}) {info}"
+def chosen(series: str, selection: str) -> str:
+    """Return only those of ``series`` whose rank on its node is in ``selection``."""
+    return f"{series} and on (run, node, rank) {selection}"
+
+
+def with_gpu(series: str, selection: str, *matchers: str) -> str:
+    """Return ``series`` of ranks with the label ``gpu_uuid`` of the GPU that each runs on.
+
+    ``selection``: the ranks that can occur in it; empty: all that ``matchers`` choose.
+    """
+    info = f"{PREFIX}rank_info{where(*matchers)}"
+    info = chosen(info, selection) if selection else info
+    return f"{series} * on ({RANK_KEY}) group_left (gpu_uuid) topk by ({RANK_KEY}) (1, {info})"
 
 
 def quantile(share: float, series: str) -> str:

@@ -128,8 +128,8 @@ def _table(panel: Panel, place: Place) -> table.Panel:
     builder = builder.with_transformation(dashboard.DataTransformerConfig(id_val="merge", options={}))
     builder = builder.with_transformation(dashboard.DataTransformerConfig(id_val="organize", options=_columns(panel)))
     for label, links in panel.links.items():
-        model = [link.build() for link in _links(links)]
-        builder = builder.override_by_name(_header(label), [dashboard.DynamicConfigValue("links", model)])
+        shown = [{"title": link.title, "url": link.url, "targetBlank": link.outside} for link in links]
+        builder = builder.override_by_name(_header(label), [dashboard.DynamicConfigValue("links", shown)])
     for query in panel.queries:
         if properties := list(_column_properties(query)):
             builder = builder.override_by_name(query.legend, properties)
@@ -140,6 +140,7 @@ def _columns(panel: Panel) -> Mapping[str, Any]:
     """Return the order and the headers: labels first, each value under its query's legend."""
     values = [_value_name(panel, ref_id) for ref_id, _ in zip(REF_IDS, panel.queries, strict=False)]
     renamed = dict(zip(values, (query.legend for query in panel.queries), strict=True))
+    renamed["Value"] = panel.queries[0].legend  # what Grafana calls it when only one query has an answer
     renamed |= {label: _header(label) for label in panel.labels if _header(label) != label}
     order = {name: index for index, name in enumerate([*panel.labels, *values])}
     hidden = {"Time": True} | ({} if "run" in panel.labels else {"run": True})
@@ -184,7 +185,7 @@ def _area() -> build_common.GraphThresholdsStyleConfig:
 
 
 def _links(links: Iterable[Link]) -> list[Any]:
-    return [build_dashboard.DashboardLink(link.title).url(link.url) for link in links]
+    return [build_dashboard.DashboardLink(link.title).url(link.url).target_blank(link.outside) for link in links]
 
 
 def _legend() -> build_common.VizLegendOptions:

@@ -8,7 +8,7 @@ from lastgood.catalogue import PREFIX
 from lastgood_dashboards import ranks
 from lastgood_dashboards.incidents import open_incidents
 from lastgood_dashboards.links import UIDS, node_links
-from lastgood_dashboards.queries import ledger, mean_seconds, total, where, with_gpu
+from lastgood_dashboards.queries import chosen, ledger, mean_seconds, total, where, with_gpu
 from lastgood_dashboards.spec import (
     BAD,
     FAINT,
@@ -104,7 +104,8 @@ CHECKS: Final = Row(
 
 _LOCAL: Final = ranks.norms(RUN, NODE)
 _REDUCED: Final = ranks.norms(RUN, NODE, stage="reduced")
-_SUSPECT: Final = ranks.chosen(with_gpu(ranks.norms(RUN), RUN), ranks.suspects(RUN, 2))
+_NAMED: Final = ranks.suspects(RUN, 2)
+_SUSPECT: Final = with_gpu(f"({chosen(ranks.norms(RUN), _NAMED)})", _NAMED, RUN)
 
 GRADIENTS: Final = Row(
     id=130, title="Gradients: context only, a metric never accuses",
@@ -142,7 +143,7 @@ GRADIENTS: Final = Row(
             says="Distance of a rank's gradient norm from the median, as a share of the median. The ranks are chosen "
                  "by their last sample within the hour before the end of the time range.",
             queries=(
-                Query(expr=ranks.chosen(ranks.distances(RUN, NODE), ranks.furthest(20, RUN, NODE)), legend=RANK_LEGEND),
+                Query(expr=ranks.distances(ranks.furthest(20, RUN, NODE), RUN, NODE), legend=RANK_LEGEND),
             ),
             steps=tuple(zip((None, 0.1, 0.25, 0.5, 1.0), NEUTRAL_RAMP, strict=True)),
             links={"": node_links("${__field.labels.node}")},

@@ -38,6 +38,11 @@ class Link:
     title: str
     url: str
 
+    @property
+    def outside(self) -> bool:
+        """Tell whether it leaves Grafana."""
+        return self.url.startswith("${console}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
