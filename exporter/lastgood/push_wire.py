@@ -45,7 +45,17 @@ def series(name: str, labels: Mapping[str, str]) -> bytes:
 
 def request(rows: Iterable[Row]) -> bytes:
     """Return the message that writes these samples; each series at most once."""
-    return b"".join(_field(1, labels + _field(2, _sample(value, time))) for labels, value, time in rows)
+    return b"".join(entry(labels, sample(value, time)) for labels, value, time in rows)
+
+
+def entry(labels: bytes, samples: bytes) -> bytes:
+    """Return the part of a message about one series: its labels and its samples, oldest first."""
+    return _field(1, labels + samples)
+
+
+def sample(value: bytes, time: int) -> bytes:
+    """Return one sample of a series."""
+    return _field(2, b"\x09" + value + b"\x10" + _varint(time))
 
 
 def packer() -> Callable[[bytes], bytes]:
@@ -57,10 +67,6 @@ def packer() -> Callable[[bytes], bytes]:
 
 def _label(name: str, value: str) -> bytes:
     return _field(1, name.encode()) + _field(2, value.encode())
-
-
-def _sample(value: bytes, time: int) -> bytes:
-    return b"\x09" + value + b"\x10" + _varint(time)
 
 
 def _field(number: int, content: bytes) -> bytes:
