@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "checkpoint": "the trust of a run's checkpoints; the bytes of one against its fingerprint",
     "rules": "the alert rules for Prometheus, Kubernetes or Grafana",
     "grafana": "dashboards, alert rules and annotations, deployed to a Grafana",
+    "doctor": "what works on this machine, what does not, and the way out",
     "stack": "Prometheus, Alertmanager and the console of this machine together, without Docker",
 }
 """Command -> what it shows."""
@@ -121,6 +122,10 @@ def _command(name: str) -> Callable[[list[str]], int]:
         from lastgood_console.deploy.command import main as grafana
 
         return _exiting(grafana)
+    if name == "doctor":
+        from lastgood_console.doctor import main as doctor
+
+        return _exiting(doctor)
     if name == "stack":
         _require("streamlit")
         from lastgood_console.stack.command import main as stack
