@@ -1,0 +1,41 @@
+"""``lastgood doctor``: parse, look, print. Exit codes: 0 nothing fails, 1 something does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+from lastgood_console.doctor import install, network, run_directory, settings
+from lastgood_console.doctor.item import Item, document, lines, worst
+
+
+def main(argv: Sequence[str]) -> int:
+    """Look at this machine and print what works, what does not, and the way out."""
+    given = _parser().parse_args(list(argv))
+    items = list(look(given.runs, given.prometheus, os.environ))
+    print(json.dumps(document(items), indent=2) if given.json else "\n".join(lines(items)))
+    return 1 if worst(items) == "fail" else 0
+
+
+def look(runs: Sequence[str], prometheus: str | None, environ: Mapping[str, str]) -> Iterator[Item]:
+    """Yield everything that was looked at. ``runs``: run directories, or folders of them."""
+    yield from install.look(environ)
+    yield from settings.look(environ)
+    for path in runs or [environ.get("LASTGOOD_RUN_DIR") or environ.get("LASTGOOD_RUNS") or "runs"]:
+        yield from run_directory.look(path)
+    yield from network.look(environ, prometheus)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="lastgood doctor",
+        description="Say what of lastgood works on this machine, what does not, and the way out. Nothing is changed.",
+    )
+    add = parser.add_argument
+    add("runs", nargs="*", metavar="RUNS", help="run directories to try (default: $LASTGOOD_RUN_DIR, else "
+        "$LASTGOOD_RUNS, else ./runs)")  # fmt: skip
+    add("--prometheus", metavar="URL", help="a Prometheus to try: is lastgood scraped, are its alert rules loaded")
+    add("--json", action="store_true", help="print JSON")
+    return parser

@@ -1,0 +1,234 @@
+"""Try what lastgood listens on and talks to: ports, the console that ranks post to, a Prometheus."""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from lastgood.endpoint import BASE_PORT, TRIES
+from lastgood.errors import ConfigError
+from lastgood.http_address import HttpAddress
+from lastgood.serve import DEFAULT_PORT
+from lastgood_console.doctor.item import Item, fail, ok, warn
+from lastgood_console.doctor.run_directory import skew_item
+
+SECONDS: Final = 3.0
+RULES: Final = "lastgood rules prometheus"
+_MOST_BYTES: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an address said. ``status`` 0: nothing; then ``problem`` says why. ``began``, ``ended``: Unix seconds."""
+
+    status: int
+    body: bytes = b""
+    problem: str = ""
+    began: float = 0.0
+    ended: float = 0.0
+
+    def data(self) -> Any:
+        """Return the body's JSON, or None."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            return None
+
+
+Fetch = Callable[[str, str, str, Mapping[str, str], bytes | None], Answer]
+"""(base address, path with query, method, headers, body) -> answer."""
+
+
+# --- probes ----------------------------------------------------------------------------------------------------------
+
+
+def fetch(url: str, path: str, method: str, headers: Mapping[str, str], body: bytes | None = None) -> Answer:
+    """Send one request. Raises :class:`ConfigError` for something that is no address."""
+    address = HttpAddress(url, "address", "http://prometheus.example:9090")
+    connection, began = address.connection(SECONDS), time.time()
+    try:
+        connection.request(method, address.path.rstrip("/") + path, body, dict(headers))
+        answer = connection.getresponse()
+        return Answer(answer.status, answer.read(_MOST_BYTES), "", began, time.time())
+    except (OSError, http.client.HTTPException) as error:
+        return Answer(0, b"", (error.strerror if isinstance(error, OSError) else "") or str(error) or repr(error))
+    finally:
+        connection.close()
+
+
+def taken(port: int, host: str) -> str:
+    """Return why a port cannot be listened on; empty when it can."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen()
+        except OSError as error:
+            return "taken" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
+    return ""
+
+
+def look(environ: Mapping[str, str], prometheus: str | None, get: Fetch = fetch) -> Iterator[Item]:
+    """Try everything and yield what there is to say."""
+    base = environ.get("LASTGOOD_METRICS_PORT", "")
+    first = int(base) if base.isdecimal() else BASE_PORT
+    host = environ.get("LASTGOOD_METRICS_ADDRESS", "")
+    yield rank_port_item(first, host, lambda port: taken(port, host))
+    yield console_port_item(taken(DEFAULT_PORT, "127.0.0.1"), lambda: _health(f"http://127.0.0.1:{DEFAULT_PORT}", get))
+    if url := environ.get("LASTGOOD_CONSOLE_URL", ""):
+        yield from _guarded("console", lambda: _console(url, environ.get("LASTGOOD_TOKEN", ""), get))
+    if prometheus:
+        yield from _guarded("prometheus", lambda: _prometheus(prometheus, get))
+
+
+def _guarded(name: str, items: Callable[[], list[Item]]) -> list[Item]:
+    try:
+        return items()
+    except ConfigError as error:
+        return [fail(name, str(error), "give an address that starts with http:// or https://")]
+
+
+def _health(url: str, get: Fetch) -> Answer:
+    return get(url, "/healthz", "GET", {}, None)
+
+
+def _console(url: str, token: str, get: Fetch) -> list[Item]:
+    health = _health(url, get)
+    if not is_ours(health):
+        return list(console_items(url, health, None, bool(token)))
+    headers = {"Content-Type": "application/cloudevents-batch+json"}
+    headers |= {"Authorization": f"Bearer {token}"} if token else {}
+    return list(console_items(url, health, get(url, "/api/events", "POST", headers, b"[]"), bool(token)))
+
+
+def _prometheus(url: str, get: Fetch) -> list[Item]:
+    def query(text: str) -> Answer:
+        return get(url, f"/api/v1/query?{urlencode({'query': text})}", "GET", {}, None)
+
+    clock = query("time()")
+    if clock.status != 200:
+        return [unreachable("prometheus", url, clock)]
+    rules = get(url, "/api/v1/rules?type=alert", "GET", {}, None)
+    ranks, runs = query("count(lastgood_rank_info)"), query("count(lastgood_run_active)")
+    return list(prometheus_items(url, clock, ranks, runs, rules))
+
+
+# --- decisions -------------------------------------------------------------------------------------------------------
+
+
+def rank_port_item(first: int, host: str, taken: Callable[[int], str]) -> Item:
+    """Judge the ports that ranks serve their metrics on."""
+    name, shown = "rank ports", host or "all interfaces"
+    for port in range(first, min(first + TRIES, 65536)):
+        reason = taken(port)
+        if not reason:
+            before = f"; {first} to {port - 1} taken" if port > first else ""
+            return ok(name, f"free from {port} on {shown}{before}")
+        if reason != "taken":
+            return fail(name, f"{shown}: {reason}", "give an address of this machine (LASTGOOD_METRICS_ADDRESS) and "
+                        "ports above 1023 (LASTGOOD_METRICS_PORT)")  # fmt: skip
+    return fail(name, f"none of {first} to {min(first + TRIES, 65536) - 1} is free", "set LASTGOOD_METRICS_PORT")
+
+
+def console_port_item(reason: str, health: Callable[[], Answer]) -> Item:
+    """Judge the console's usual port: free, or one of ours answers there."""
+    name = "console port"
+    if not reason:
+        return ok(name, f"{DEFAULT_PORT} is free")
+    if reason == "taken" and is_ours(health()):
+        return ok(name, f"{DEFAULT_PORT}: lastgood answers there")
+    return warn(name, f"{DEFAULT_PORT}: {reason}", "lastgood console takes the next free one, or give it --port")
+
+
+def is_ours(health: Answer) -> bool:
+    """Tell whether an answer to ``/healthz`` is lastgood's."""
+    found = health.data()
+    return isinstance(found, dict) and {"version", "runs", "last_read_age_seconds"} <= found.keys()
+
+
+def unreachable(name: str, url: str, answer: Answer) -> Item:
+    """Say that an address does not answer as it should."""
+    says = f"{url}: {answer.problem}" if not answer.status else f"{url} answers with status {answer.status}"
+    return fail(name, says, "is it running, and can this machine reach it (address, port, firewall, proxy)?")
+
+
+def console_items(url: str, health: Answer, posted: Answer | None, has_token: bool) -> Iterator[Item]:
+    """Judge the console that ranks post to (LASTGOOD_CONSOLE_URL), and whether it takes their events."""
+    if not is_ours(health):
+        if health.status == 200:
+            yield fail("console", f"{url} answers, but is not lastgood", "set LASTGOOD_CONSOLE_URL to its base address")
+        else:
+            yield unreachable("console", url, health)
+        return
+    about = health.data()
+    if health.status == 200:
+        yield ok("console", f"{url}: version {about['version']}, {about['runs']} runs")
+    else:
+        yield warn("console", f"{url} has not read the journals for a minute", "look at its output: is the run "
+                   "directory there?")  # fmt: skip
+    if posted is not None:
+        yield _token_item(posted, has_token)
+
+
+def _token_item(posted: Answer, has_token: bool) -> Item:
+    shown = "with LASTGOOD_TOKEN" if has_token else "without a token"
+    if posted.status == 200:
+        return ok("console token", f"events are taken {shown}")
+    if posted.status == 401:
+        return fail("console token", f"events are refused {shown}", "set the same LASTGOOD_TOKEN here and where the "
+                    "console runs")  # fmt: skip
+    found = posted.data()
+    reason = found.get("error") if isinstance(found, dict) else posted.problem or f"status {posted.status}"
+    return fail("console token", f"events are refused: {reason}", "look at the console's output")
+
+
+def prometheus_items(url: str, clock: Answer, ranks: Answer, runs: Answer, rules: Answer) -> Iterator[Item]:
+    """Judge a Prometheus: is lastgood scraped, are its rules loaded, does its clock agree."""
+    now = _value(clock)
+    if now is None:
+        yield fail("prometheus", f"{url} answers, but not as Prometheus does", "give the base address of its HTTP API")
+        return
+    yield ok("prometheus", url)
+    yield skew_item("clock of prometheus", max(0.0, now - clock.ended) + min(0.0, now - clock.began))
+    yield _series_item("series of ranks", _value(ranks), "scrape the targets of the run directory's targets.json, or "
+                       "the console's /api/sd")  # fmt: skip
+    yield _series_item("series of runs", _value(runs), f"scrape the console, or lastgood serve (port {DEFAULT_PORT})")
+    yield _rules_item(rules)
+
+
+def _value(answer: Answer) -> float | None:
+    """Return the one number of a query's answer: a scalar, or a vector with one element."""
+    match answer.data():
+        case {"data": {"resultType": "scalar", "result": [_, value]}}:
+            return float(value)
+        case {"data": {"resultType": "vector", "result": [{"value": [_, value]}]}}:
+            return float(value)
+    return None
+
+
+def _series_item(name: str, count: float | None, out: str) -> Item:
+    return ok(name, f"{count:.0f}") if count else warn(name, "none now", f"if something trains: {out}")
+
+
+def _rules_item(rules: Answer) -> Item:
+    match rules.data():
+        case {"data": {"groups": [*groups]}}:
+            names = [str(rule.get("name")) for group in groups for rule in group.get("rules", ())
+                     if "lastgood_" in str(rule.get("query", ""))]  # fmt: skip
+            broken = [str(rule.get("name")) for group in groups for rule in group.get("rules", ())
+                      if rule.get("name") in names and rule.get("health") == "err"]  # fmt: skip
+            if broken:
+                return fail(
+                    "alert rules", f"cannot be evaluated: {', '.join(broken)}", "look at Prometheus' /rules page"
+                )
+            if names:
+                return ok("alert rules", f"{len(names)} of lastgood are loaded")
+    return warn("alert rules", "none of lastgood is loaded", f"{RULES} > lastgood.rules.yml, and name it in rule_files")
