@@ -72,6 +72,7 @@ class FakeGrafana:
         self.complaints: list[str] = []
         self.fail: dict[tuple[str, str], tuple[int, bytes, str]] = {}
         self.hang: set[tuple[str, str]] = set()
+        self.redirects: dict[str, str] = {}
         self.released = threading.Event()
         self.before: Callable[[str, str], None] = lambda method, path: None
         self.url = ""
@@ -360,6 +361,8 @@ class _Handler(BaseHTTPRequestHandler):
         asked = (self.command, path)
         self.fake.requests.append(asked)
         self.fake.before(*asked)
+        if path in self.fake.redirects:
+            return self._send(302, b"", "text/html", self.fake.redirects[path])
         if asked in self.fake.hang:
             self.fake.released.wait(10)
             time.sleep(0.01)
@@ -376,8 +379,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _handle
 
-    def _send(self, status: int, body: bytes, content_type: str) -> None:
+    def _send(self, status: int, body: bytes, content_type: str, location: str = "") -> None:
         self.send_response(status)
+        if location:
+            self.send_header("Location", location)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

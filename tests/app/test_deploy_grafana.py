@@ -58,7 +58,7 @@ def test_an_empty_grafana_gets_folder_dashboards_rules_contact_point_and_route(
     assert len(fake.rules) == sum(len(group["rules"]) for group in grafana_api.rule_groups())
     assert fake.contact_points["lastgood-console"]["settings"]["authorization_credentials"] == SECRET
     assert fake.policy["receiver"] == "grafana-default-email"
-    assert fake.policy["routes"][0]["object_matchers"] == [["grafana_folder", "=", "lastgood"]]
+    assert fake.policy["routes"][0]["object_matchers"] == [["component", "=", "lastgood"]]
     assert "created dashboard lastgood-run" in said(capsys)
 
 
@@ -227,6 +227,12 @@ def test_a_grafana_under_a_path_prefix_is_deployed_to() -> None:
         assert fake.writes == []
 
 
+def test_an_address_that_points_elsewhere_is_said(fake: FakeGrafana, capsys: Capture) -> None:
+    fake.redirects["/health"] = "https://grafana.example/api/health"
+    assert deploy(fake) == 2
+    assert "points elsewhere: give the address it leads to" in said(capsys)
+
+
 def test_an_address_without_its_prefix_is_said(capsys: Capture) -> None:
     with fake_grafana("/grafana") as fake:
         fake.url = fake.url.removesuffix("/grafana")
@@ -240,7 +246,7 @@ def test_an_address_without_its_prefix_is_said(capsys: Capture) -> None:
         (400, "its version may be too old or too new"),
         (401, "the token is wrong or has expired"),
         (403, "give its service account the role Admin"),
-        (404, "it was removed meanwhile"),
+        (404, "Grafana may be too old, or it is gone meanwhile"),
         (409, "something else owns it"),
         (412, "somebody changed it meanwhile"),
         (429, "run this again in a minute"),

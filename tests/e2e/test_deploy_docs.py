@@ -14,6 +14,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from lastgood_alerts.prometheus import COMPONENT
 from lastgood_console.cli import COMMANDS
 
 Json = dict[str, Any]
@@ -245,7 +246,7 @@ def test_the_routes_of_the_examples_lead_to_their_contact_points() -> None:
         assert set(route) <= ROUTE_KEYS
         assert route["receiver"] in names
     for child in tree["routes"]:
-        assert ["grafana_folder", "=", "lastgood"] in child["object_matchers"]
+        assert ["component", "=", COMPONENT] in child["object_matchers"]
         assert all(len(matcher) == 3 and matcher[1] in ("=", "!=", "=~", "!~") for matcher in child["object_matchers"])
 
 

@@ -36,7 +36,7 @@ _ADVICE: Final[Mapping[int, str]] = {
     400: "it does not take what was sent; its version may be too old or too new for this lastgood",
     401: "the token is wrong or has expired: make one for a service account of this organization",
     403: "the token may not do that: give its service account the role Admin",
-    404: "there is nothing there: the address may lack a path prefix, or it was removed meanwhile",
+    404: "there is nothing there: the address may lack a path prefix, Grafana may be too old, or it is gone meanwhile",
     409: "something else owns it, or changes it at the same time: look with --dry-run, then run this again",
     412: "somebody changed it meanwhile: look with --dry-run, then run this again",
     429: "it takes no more requests for now: run this again in a minute",

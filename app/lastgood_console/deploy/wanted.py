@@ -2,7 +2,7 @@
 
 The generated dashboards name the default data source and the default console; both are replaced by those given. The
 notification policy is one tree for the whole organization, and most of it is none of our business: from ours comes a
-single route, for the alerts of our folder alone, which lets alerts pass on to the routes behind it (``continue``).
+single route, for our alerts alone, which lets alerts pass on to the routes behind it (``continue``).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from lastgood import __version__
 from lastgood_alerts import grafana_api
 from lastgood_alerts.grafana import DATASOURCE_UID
 from lastgood_alerts.grafana import FOLDER as FOLDER_NAME
-from lastgood_alerts.prometheus import CONSOLE_URL
+from lastgood_alerts.prometheus import COMPONENT, CONSOLE_URL
 from lastgood_console.deploy.options import Options
 from lastgood_console.deploy.plan import Json, Wanted
 
 FOLDER: Final[Json] = {"uid": FOLDER_NAME, "title": FOLDER_NAME}
-MATCHERS: Final = (("grafana_folder", "=", FOLDER_NAME),)
-"""Grafana gives every alert the title of its rule's folder as a label."""
+MATCHERS: Final = (("component", "=", COMPONENT),)
+"""A label of every rule of ours. The folder's title would do only until somebody moves the folder."""
 
 
 def wanted(options: Options, annotations: list[Json]) -> Wanted:
