@@ -14,4 +14,6 @@ st.html(stylesheet())
 
 overview = st.Page("views/overview.py", title="Overview", default=True)
 incident = st.Page("views/incident.py", title="Incident", url_path="incident")
-st.navigation([overview, incident], position="top").run()
+nodes = st.Page("views/nodes.py", title="Nodes", url_path="nodes")
+runbook = st.Page("views/runbook.py", title="Runbook", url_path="runbook", visibility="hidden")
+st.navigation([overview, incident, nodes, runbook], position="top").run()

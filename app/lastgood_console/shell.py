@@ -15,6 +15,7 @@ TICK_SECONDS: Final = 2.0
 """How often a page looks for news. What has not changed is not drawn again."""
 INCIDENT_PAGE: Final = "views/incident.py"
 OVERVIEW_PAGE: Final = "views/overview.py"
+NODES_PAGE: Final = "views/nodes.py"
 
 
 def theme_name() -> ThemeName:
@@ -37,6 +38,11 @@ def show_another(label: str, run: str, incident: str) -> None:
     """Draw a button that changes the selection of this page: a link to the page one is on leads nowhere."""
     params = {"run": run, "incident": incident}
     st.button(label, type="tertiary", key=f"show-{run}-{incident}", on_click=st.query_params.from_dict, args=(params,))
+
+
+def ask_for(**params: str) -> None:
+    """Change what this page is about: its address carries exactly these parameters."""
+    st.query_params.from_dict(params)
 
 
 def no_runs_html() -> str:

@@ -11,14 +11,15 @@ Readers take the newest finished states without waiting; ``refresh`` and ``inges
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import RLock
 from types import MappingProxyType
 from typing import Final, cast
 
-from lastgood.events import Event, ProgressData, is_slug, timestamp_of
+from lastgood.accusations import against
+from lastgood.events import Event, ProgressData, is_slug
 from lastgood.fold import derive
 from lastgood.journal import find_runs
 from lastgood.journal_read import FileTail, read_line
@@ -60,6 +61,11 @@ class Ledger:
         self._by_name: Mapping[str, RunRecord] = {}
         self._states: Mapping[str, RunState] = {}
         self._last_read_at: float | None = None
+
+    @property
+    def state_dir(self) -> Path | None:
+        """Return where posted events are kept."""
+        return self._state_dir
 
     @property
     def last_read_at(self) -> float | None:
@@ -120,14 +126,8 @@ class Ledger:
 
     def node_accusations(self, days: int, now: float) -> Mapping[Device, int]:
         """Return how many attributed incidents of the last ``days`` accuse each device, over all runs."""
-        since = now - 86400 * days
-        return Counter(
-            device
-            for state in self._states.values()
-            for incident in state.incidents
-            if incident.status == "attributed" and timestamp_of(incident.opened_at) >= since
-            for device in {suspect.device for suspect in incident.suspects if suspect.role == "accused"}
-        )
+        found = against(self._states.values(), now - 86400 * days)
+        return {device: len(incidents) for device, incidents in found.items()}
 
     def _find(self) -> None:
         """Give every run its name: run directories first, then runs known from posted events alone.

@@ -14,10 +14,10 @@ from lastgood.wording import RESULT_WORDS
 
 Symbol = Literal[
     "trusted", "unverified", "suspect", "tainted", "missing", "unreadable",
-    "accused", "candidate", "suspicious", "confirmed", "cleared", "critical", "warning", "healthy", "ended",
+    "accused", "candidate", "suspicious", "confirmed", "cleared", "critical", "warning", "info", "healthy", "ended",
 ]  # fmt: skip
 
-_TEXT: Final[dict[Symbol, str]] = {"unverified": "?", "suspect": "!"}
+_TEXT: Final[dict[Symbol, str]] = {"unverified": "?", "suspect": "!", "info": "i"}
 _COLOUR: Final[dict[Symbol, str]] = {
     "trusted": "trusted",
     "unverified": "unverified",
@@ -32,6 +32,7 @@ _COLOUR: Final[dict[Symbol, str]] = {
     "cleared": "unverified",
     "critical": "tainted",
     "warning": "suspect",
+    "info": "plain",
     "healthy": "trusted",
     "ended": "quiet",
 }

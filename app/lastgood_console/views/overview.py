@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from lastgood.state import Incident
+from lastgood_console.components.alerts import MOST_ALERTS, alerts_html, path_html, standing_alerts
 from lastgood_console.components.decision import state_words
 from lastgood_console.components.heads import empty, page_head, rfc3339, section, unreadable_warning
 from lastgood_console.components.run_row import run_html
@@ -49,6 +50,23 @@ def recent_incidents(incidents: Sequence[Incident], now: str) -> None:
                 st.html(f'<div class="lg-inc">{"".join(f"<span>{cell}</span>" for cell in cells)}</div>')
 
 
+def alerts(snapshot: Snapshot, now: str, seconds: float) -> None:
+    """Draw the alerts that no incident tells, and whether the way they come is alive."""
+    found = standing_alerts(snapshot.states, snapshot.stray_alerts)
+    if not (
+        found or snapshot.heartbeats or any(e.type == "alert" for s in snapshot.states.values() for e in s.annotations)
+    ):
+        return  # nothing is set up to send any
+    path = path_html(snapshot.heartbeats, seconds)
+    st.html(section("Alerts", "that no incident tells · times in UTC") + f'<div class="lg-caption">{path}</div>')
+    if found:
+        st.html(alerts_html(found, now))
+        if len(found) > MOST_ALERTS:
+            st.html(f'<div class="lg-caption">and {len(found) - MOST_ALERTS} more</div>')
+    else:
+        st.html(empty("No alert stands outside an incident."))
+
+
 @st.fragment(run_every=TICK_SECONDS)
 def page() -> None:
     """Draw the page, again at every tick."""
@@ -64,6 +82,7 @@ def page() -> None:
     if warnings:
         st.html(warnings)
     runs(found, snapshot, now)
+    alerts(snapshot, now, seconds)
     incidents = [i for row in found for i in row.state.incidents]
     recent_incidents(sorted(incidents, key=lambda i: i.opened_at, reverse=True), now)
 

@@ -1,0 +1,66 @@
+"""Nodes: which device has been accused before, over all runs, and where it runs now. Where a node's alert leads."""
+
+from collections.abc import Sequence
+from html import escape
+
+import streamlit as st
+
+from lastgood_console.components.device_rows import devices_html, named_head_html, named_html
+from lastgood_console.components.devices import DeviceRow, consequence, headline, matching, rows
+from lastgood_console.components.heads import empty, page_head, rfc3339, section
+from lastgood_console.components.tables import MOST_ROWS
+from lastgood_console.shell import TICK_SECONDS, ask_for, fresh_html, link_to_incident, no_runs_html
+from lastgood_console.store import current
+
+MOST_NAMED = 20
+MOST_LINKS = 3
+LINKS_WIDTH = 230
+
+
+def named_devices(found: Sequence[DeviceRow], now: str) -> None:
+    """Draw the devices that incidents name, each with links to them."""
+    shown = found[:MOST_NAMED]
+    st.html(section("Named by incidents", f"most accused first · {len(shown)} of {len(found)}"))
+    with st.container(key="lg-devices"):
+        with st.container(horizontal=True, key="lg-device-head"):
+            st.html(named_head_html())
+            st.html('<div class="lg-inc-head"><span>Incidents</span></div>', width=LINKS_WIDTH)
+        for row in shown:
+            with st.container(horizontal=True, key=f"lg-device-{row.place.node}-{row.place.gpu_uuid}"):
+                st.html(named_html(row, now))
+                with st.container(width=LINKS_WIDTH, gap="small"):
+                    for incident in row.incidents[:MOST_LINKS]:
+                        link_to_incident(f"{incident.run} › {incident.id}", incident.run, incident.id)
+                    if len(row.incidents) > MOST_LINKS:
+                        st.html(f'<div class="lg-caption">and {len(row.incidents) - MOST_LINKS} older</div>')
+
+
+def every_device(found: Sequence[DeviceRow], now: str) -> None:
+    """Draw the table of all devices."""
+    cut = f" · the first {MOST_ROWS} shown, search for others" if len(found) > MOST_ROWS else ""
+    st.html(section("Devices", f"{len(found)} over all runs{cut}"))
+    st.html(devices_html(found, now))
+
+
+@st.fragment(run_every=TICK_SECONDS)
+def page() -> None:
+    """Draw the page, again at every tick."""
+    snapshot, seconds = current().snapshot(), current().clock()
+    now = rfc3339(seconds)
+    found = rows(snapshot.states.values(), seconds)
+    st.html(page_head(headline(found), consequence(found) if found else "", fresh_html(snapshot, seconds)))
+    if not snapshot.states:
+        st.html(empty(no_runs_html()))
+        return
+    wanted = st.text_input("Search a node or a GPU", key="node", bind="query-params", width=320)
+    shown = matching(found, wanted)
+    if not shown:
+        st.html(empty(f"No node matches {escape(repr(wanted))}. Clear the search."))
+        st.button("Clear the search", type="tertiary", on_click=ask_for)
+        return
+    if named := [row for row in shown if row.incidents]:
+        named_devices(named, now)
+    every_device(shown, now)
+
+
+page()
