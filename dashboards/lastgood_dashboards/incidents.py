@@ -16,7 +16,7 @@ def open_incidents(id: int, runs: str, *, one_run: bool) -> Panel:
     """Return the table of open incidents, one line per suspect. ``one_run``: without the column of the run."""
     labels = tuple(SUSPECT.split(", "))
     return Panel(
-        id=id, kind="table", title="Open incidents", width=24, height=7, empty=NO_INCIDENT,
+        id=id, kind="table", title="Suspects of open incidents", width=24, height=7, empty=NO_INCIDENT,
         says="One line per suspect of every open incident, at most eight per incident. The number to act on is the "
              "step to resume from; a status other than attributed names nobody for certain.",
         queries=(

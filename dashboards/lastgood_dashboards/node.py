@@ -157,7 +157,7 @@ SENSORS: Final = Row(
             steps=((None, LATE), (5, "transparent")),
         ),
         Panel(
-            id=11, kind="lines", title="Uncorrectable memory errors", width=6, empty=NO_SENSOR, low=0,
+            id=11, kind="lines", title="Uncorrectable memory errors over time", width=6, empty=NO_SENSOR, low=0,
             says="Errors that the memory could not correct, as the driver counts them: the five GPUs with the most.",
             queries=(line("topk(5", "gpu_ecc_uncorrected_total"),),
         ),
