@@ -21,8 +21,8 @@ def look(environ: Mapping[str, str]) -> Iterator[Item]:
     given = sorted(name for name in environ if name.startswith(PREFIX))
     unknown = [name for name in given if name not in known()]
     for name in unknown:
-        near = difflib.get_close_matches(name, known(), 1)
-        out = f"did you mean {near[0]}?" if near else "unset it, or see docs/settings.md for the names"
+        near = difflib.get_close_matches(name.removeprefix(PREFIX), [n.removeprefix(PREFIX) for n in known()], 1)
+        out = f"did you mean {PREFIX}{near[0]}?" if near else "unset it, or see docs/settings.md for the names"
         yield fail("environment", f"{name} is no setting of lastgood", out)
     try:
         load({name: environ[name] for name in given})
