@@ -1,4 +1,4 @@
-"""One rank that serves its metrics, finds something when told to, and is gone 50 ms later."""
+"""One rank that serves its metrics, with a fake GPU, finds something when told to, and is gone 50 ms later."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from lastgood.devices import DeviceWatch
+from lastgood.devices.fake_nvml import FakeNvml
+from lastgood.devices.nvml import NvmlSensors
 from lastgood.endpoint import Endpoint
 from lastgood.journal import JournalWriter
 from lastgood.rank_metrics import RankMetrics
@@ -22,6 +25,11 @@ metrics = RankMetrics(
     registry, run=run, rank=rank, node=node, local_rank=device["slot"], gpu_uuid=device["gpu_uuid"], attempt=attempt,
     version="test",
 )  # fmt: skip
+fake = FakeNvml(node, device["slot"])
+sensors = DeviceWatch(lambda: NvmlSensors(fake.uuid, library=fake), interval_seconds=0.5)
+metrics.device = sensors.current
+while sensors.current() is None:
+    time.sleep(0.01)
 endpoint = Endpoint(registry, address="127.0.0.1", base_port=0)
 writer = JournalWriter(run_dir, run, attempt, f"rank-{rank}", rank=rank, node=node)
 print(endpoint.port, flush=True)

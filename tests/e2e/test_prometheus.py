@@ -137,7 +137,7 @@ def test_every_rank_is_scraped_through_targets_json_under_its_own_names(cluster:
 
 def test_prometheus_holds_exactly_the_rank_series_of_the_catalogue(cluster: dict[str, Any]) -> None:
     prometheus = cluster["prometheus"]
-    assert prometheus.number('count({__name__=~"lastgood_.+", job="ranks"})') == 30 * RANKS
+    assert prometheus.number('count({__name__=~"lastgood_.+", job="ranks"})') == 36 * RANKS
     names = {s["metric"]["__name__"] for s in prometheus.query('{__name__=~"lastgood_.+", job="ranks"}')}
     assert names == {name for metric in exported("rank") for name in metric.series_names}
 
