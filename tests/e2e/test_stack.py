@@ -89,6 +89,10 @@ def get_json(url: str) -> Any:
         return json.load(answer)
 
 
+def alerts_in(document: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    return [entry for entry in document["timeline"] if entry["kind"] == "alert" and name in entry["text"]]
+
+
 def rules_of(prometheus: str) -> list[dict[str, Any]]:
     groups = get_json(f"{prometheus}/api/v1/rules")["data"]["groups"]
     return [rule for group in groups for rule in group["rules"]]
@@ -104,8 +108,9 @@ def test_the_demos_fault_is_an_alert_in_its_incidents_timeline(tmp_path: Path, s
     )  # fmt: skip
     ledger, scrape, evaluation, group_wait = 1.0, 1.0, 1.0, 0.0
     assert float(arrived[1]) <= ledger + scrape + evaluation + group_wait + SLACK_SECONDS
-    document = get_json(f"{stack.console}/api/runs/{arrived[2]}/incidents/{arrived[3]}.json")
-    [alert] = [e for e in document["timeline"] if e["kind"] == "alert" and "ReplayMismatch" in e["text"]]
+    address = f"{stack.console}/api/runs/{arrived[2]}/incidents/{arrived[3]}.json"
+    [alert] = wait_for(lambda: alerts_in(get_json(address), "ReplayMismatch"), 10)
+    document = get_json(address)
     [finding] = document["findings"]
     assert alert["step"] == finding["step"] == 100
     assert finding["at"] < alert["at"] <= alert["known_at"]

@@ -47,3 +47,11 @@ def test_every_default_check_runs_while_its_cost_is_measured() -> None:
         assert report[clock]["plain_step_milliseconds"] > 0
         parts = sum(row["share_of_run"] for row in report[clock]["checks"].values())
         assert report[clock]["share_of_run"] == pytest.approx(parts)
+
+
+@pytest.mark.slow
+@pytest.mark.prometheus
+def test_a_findings_alert_reaches_the_console_while_its_way_is_measured() -> None:
+    report = report_of("alert_latency.py", "--times", "1")
+    assert report["bound_seconds"] == 3.0  # ledger, scrape and evaluation of a second each, no group wait
+    assert 0 < report["seconds"][0] == report["median_seconds"]

@@ -43,6 +43,7 @@ class Parts:
 
     def __init__(self) -> None:
         self._running: dict[str, tuple[Part, subprocess.Popen[bytes]]] = {}
+        self._tellers: dict[str, threading.Thread] = {}
 
     def __enter__(self) -> Parts:
         self._watchdog = subprocess.Popen(
@@ -70,7 +71,8 @@ class Parts:
         self._running[part.name] = (part, process)
         self._note(f"+{process.pid}\n")
         if tell and process.stdout:
-            threading.Thread(target=_copy, args=(process.stdout, log, tell), daemon=True).start()
+            self._tellers[part.name] = threading.Thread(target=_copy, args=(process.stdout, log, tell), daemon=True)
+            self._tellers[part.name].start()
         else:
             log.close()
 
@@ -93,7 +95,7 @@ class Parts:
                 )
 
     def code_of(self, name: str) -> int | None:
-        """Return the exit code of a part that has ended, and forget the part; None while it runs."""
+        """Return the exit code of a part that has ended, all it said being told, and forget it; None while it runs."""
         code = self._running[name][1].poll()
         if code is not None:
             self._forget(name)
@@ -113,6 +115,8 @@ class Parts:
     def _forget(self, name: str) -> None:
         _, process = self._running.pop(name)
         self._note(f"-{process.pid}\n")
+        if teller := self._tellers.pop(name, None):
+            teller.join(1.0)
 
     def _note(self, line: str) -> None:
         assert self._watchdog.stdin
@@ -140,7 +144,7 @@ def tail(log: Path, lines: int = 10) -> str:
 
 def _copy(source: IO[bytes], log: IO[bytes], tell: Callable[[str], object]) -> None:
     """Pass a process's lines on until it ends."""
-    with log:
+    with log, source:
         for line in source:
             log.write(line)
             log.flush()

@@ -1,0 +1,182 @@
+"""The stack's decisions: programs, ports, command lines, what is left over, how long an alert took."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.app.fixtures import states
+
+from lastgood.errors import ConfigError
+from lastgood.posted import PostedEvents
+from lastgood_console.stack.arrivals import Arrivals, arrival_text, latency_seconds
+from lastgood_console.stack.command import introduction, main
+from lastgood_console.stack.layout import Layout, Ports, alone_in, find_programs
+from lastgood_console.stack.parts import Part, PartError, Parts, answers, tail
+from lastgood_console.stack.watchdog import left_over
+
+PROGRAMS = {"prometheus": "/usr/bin/prometheus", "alertmanager": "/usr/bin/prometheus-alertmanager"}
+
+
+def layout(folder: Path, token: str | None = None) -> Layout:
+    return Layout(
+        runs=[Path("runs")], folder=folder, state=Path("state"), ports=Ports(8490, 9090, 9093), scrape_seconds=2,
+        token=token,
+    )  # fmt: skip
+
+
+# --- what is started -------------------------------------------------------------------------------------------------
+
+
+def test_either_name_of_alertmanager_will_do() -> None:
+    assert find_programs({"prometheus": "/p", "alertmanager": "/a"}.get) == {"prometheus": "/p", "alertmanager": "/a"}
+    debian = {"prometheus": "/p", "prometheus-alertmanager": "/d"}
+    assert find_programs(debian.get)["alertmanager"] == "/d"
+
+
+def test_a_missing_program_is_named_with_what_to_install() -> None:
+    with pytest.raises(ConfigError, match="not found on PATH: alertmanager or prometheus-alertmanager. .* apt-get"):
+        find_programs({"prometheus": "/p"}.get)
+
+
+def test_every_part_listens_on_this_machine_alone_and_alertmanager_gossips_with_nobody(tmp_path: Path) -> None:
+    console, alertmanager, prometheus = layout(tmp_path).parts(PROGRAMS)
+    assert console.command[-6:] == ("--host", "127.0.0.1", "--port", "8490", "--state", "state")
+    assert "--web.listen-address=127.0.0.1:9093" in alertmanager.command
+    assert "--cluster.listen-address=" in alertmanager.command
+    assert "--web.listen-address=127.0.0.1:9090" in prometheus.command
+    assert prometheus.health == "http://127.0.0.1:9090/-/ready"
+
+
+def test_the_configurations_name_the_console_and_the_token_stands_in_a_file_of_its_own(tmp_path: Path) -> None:
+    layout(tmp_path, token="s3cret").write_configs()
+    texts = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert "http://127.0.0.1:8490/api/alerts" in texts["alertmanager.yml"]
+    assert "http://127.0.0.1:8490/api/sd" in texts["prometheus.yml"]
+    assert "scrape_interval: '2s'" in texts["prometheus.yml"]
+    assert "http://127.0.0.1:8490/runbook?name=ReplayMismatch" in texts["lastgood.rules.yml"]
+    assert [name for name, text in texts.items() if "s3cret" in text] == ["token"]
+    layout(tmp_path).write_configs()
+    assert not (tmp_path / "token").exists()
+
+
+def test_one_folder_holds_one_stack(tmp_path: Path) -> None:
+    with alone_in(tmp_path), pytest.raises(ConfigError, match="another stack runs on .* --data"), alone_in(tmp_path):
+        pass
+    with alone_in(tmp_path):
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="file/x: Not a directory; give .* --data"), alone_in(tmp_path / "file" / "x"):
+        pass
+
+
+def test_the_introduction_says_where_everything_is(tmp_path: Path) -> None:
+    text = introduction(layout(tmp_path))
+    for part in ("http://127.0.0.1:8490", "http://127.0.0.1:9090/api/v1/write", "http://127.0.0.1:9093", str(tmp_path)):
+        assert part in text
+
+
+@pytest.mark.parametrize("seconds", ["0", "61", "1.5", "x"])
+def test_a_scrape_interval_is_1_to_60_seconds(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["--scrape-interval", seconds])
+    assert f"{seconds} is not a number of seconds from 1 to 60" in capsys.readouterr().err
+
+
+def test_the_demo_goes_into_a_folder_of_runs_not_into_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "journal").mkdir()
+    monkeypatch.setattr("lastgood_console.stack.command.find_programs", lambda: PROGRAMS)
+    with pytest.raises(ConfigError, match="--demo: .* is a run; give the folder that runs lie in"):
+        main([str(tmp_path), "--demo"])
+
+
+# --- what runs -------------------------------------------------------------------------------------------------------
+
+
+def sleeper(folder: Path, *code: str) -> Part:
+    return Part("sleeper", [sys.executable, "-c", "; ".join(code)], folder / "sleeper.log", "http://127.0.0.1:9/")
+
+
+def test_a_part_that_ends_at_once_is_shown_with_the_end_of_its_log(tmp_path: Path) -> None:
+    with Parts() as parts:
+        parts.start(sleeper(tmp_path, "print('no such flag')", "raise SystemExit(3)"))
+        with pytest.raises(PartError, match=r"sleeper has ended with code 3; .*sleeper.log ends with:\nno such flag"):
+            parts.wait_until_ready("sleeper")
+
+
+def test_a_part_that_never_answers_is_given_up(tmp_path: Path) -> None:
+    with Parts() as parts:
+        parts.start(sleeper(tmp_path, "import time", "time.sleep(60)"))
+        with pytest.raises(PartError, match=r"sleeper does not answer at http://127\.0\.0\.1:9/"):
+            parts.wait_until_ready("sleeper", seconds=0.3)
+    assert not answers("http://127.0.0.1:9/")
+
+
+def test_lines_of_a_part_are_told_and_kept(tmp_path: Path) -> None:
+    told: list[str] = []
+    with Parts() as parts:
+        parts.start(sleeper(tmp_path, "print('one')", "print('two')"), told.append)
+        deadline = time.monotonic() + 10
+        while parts.code_of("sleeper") is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    assert told == ["one", "two"]
+    assert tail(tmp_path / "sleeper.log") == "one\ntwo"
+
+
+def test_left_over_is_what_has_started_and_not_ended() -> None:
+    assert left_over(["+11\n", "+12\n", "-11\n", "+13\n"]) == {12, 13}
+
+
+def test_the_watchdog_ends_what_is_left_over_when_its_input_ends() -> None:
+    victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    watchdog = subprocess.Popen([sys.executable, "-m", "lastgood_console.stack.watchdog"], stdin=subprocess.PIPE)
+    assert watchdog.stdin
+    with watchdog.stdin as words:
+        words.write(f"+{victim.pid}\n".encode())
+    assert victim.wait(10) == -15
+    assert watchdog.wait(10) == 0
+
+
+# --- what arrives ----------------------------------------------------------------------------------------------------
+
+
+def test_the_latency_of_an_alert_counts_from_its_finding() -> None:
+    state = states.gradient()
+    [incident] = state.incidents
+    found = states.alert(0)
+    alert = replace(found, data={**found.data, "incident": incident.id, "check": "replay"})
+    finding_at = next(f.at for f in incident.findings if f.check == "replay")
+    at_once = replace(alert, time=finding_at, data={**alert.data, "starts_at": finding_at})
+    assert latency_seconds(at_once, state) == 0
+    assert f"alert {alert.data['name']} arrived 0.0 s after the finding was journaled" in arrival_text(at_once, state)
+
+
+def test_an_alert_without_a_finding_has_no_latency() -> None:
+    state = states.gradient()
+    alert = states.alert(0)
+    other = replace(alert, data={**alert.data, "name": "StepStalled", "incident": "", "status": "firing"})
+    assert latency_seconds(other, state) is None
+    assert latency_seconds(alert, None) is None
+    assert arrival_text(other, state) == f"alert StepStalled arrived ({other.data['severity']}, run {other.run})"
+    over = replace(alert, data={**alert.data, "status": "resolved"})
+    assert arrival_text(over, state) == f"alert {alert.data['name']} of run {alert.run}: resolved"
+
+
+def test_alerts_from_before_the_start_are_no_news(tmp_path: Path) -> None:
+    posted = PostedEvents(tmp_path)
+    posted.keep([states.alert(0)])
+    arrivals = Arrivals([tmp_path / "runs"], tmp_path)
+    assert arrivals.poll() == []
+    later = replace(states.alert(5), id="later")
+    posted.keep([later])
+    [line] = arrivals.poll()
+    assert line.startswith(f"alert {later.data['name']} arrived")
+    assert arrivals.poll() == []
