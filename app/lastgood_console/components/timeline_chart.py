@@ -253,9 +253,9 @@ def label_of(entry: TimelineEntry) -> str:
             return f"{_subject(entry.text)} · known {clock_text(entry.known_at)}"
         case "alert" if entry.text.endswith(" resolved"):
             return ""
-        case "excursion" | "note" | "action" | "restart":
+        case "note" | "action" | "restart":
             return entry.text
-        case "alert" | "recovered" | "closed" | "refused" | "failed_save":
+        case "alert" | "excursion" | "recovered" | "closed" | "refused" | "failed_save":
             return entry.text.split(":")[0]
         case "not_run" if entry.lane in CHECKS and entry.until > entry.at:
             return "not run"
