@@ -1,7 +1,7 @@
-"""Show how far checkpoints can be trusted, and check the bytes of one: ``lastgood checkpoint list`` and ``verify``.
+"""Show how far checkpoints can be trusted, check the bytes of one, vouch for one: ``lastgood checkpoint ...``.
 
-``list`` works from the lean install. ``verify`` reads tensors, so it runs ``python -m lastgood.checkpoint_verify`` as a
-process of its own: the command line itself never imports torch.
+``list`` and ``accept`` work from the lean install. ``verify`` reads tensors, so it runs
+``python -m lastgood.checkpoint_verify`` as a process of its own: the command line itself never imports torch.
 """
 
 from __future__ import annotations
@@ -13,36 +13,95 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lastgood import wording
+from lastgood.journal import is_run_dir
 from lastgood.state import Checkpoint, RunState
-from lastgood_console.run_selection import RUN_HELP, SelectionError, load_runs, say, table, warn_unreadable
+from lastgood_console import actions
+from lastgood_console.action_commands import add_name_option, perform
+from lastgood_console.characters import one_line
+from lastgood_console.run_selection import (
+    RUN_HELP,
+    SelectionError,
+    add_state_option,
+    load_runs,
+    open_run,
+    say,
+    table,
+    warn_unreadable,
+)
 
 
 def main(arguments: list[str]) -> int:
-    """Run ``lastgood checkpoint list RUN`` or ``lastgood checkpoint verify PATH``."""
+    """Run ``lastgood checkpoint list RUN``, ``verify PATH`` or ``accept PATH``."""
     options = _parser().parse_args(arguments)
-    return list_checkpoints(options.run) if options.action == "list" else verify(options.path)
+    if options.action == "accept":
+        return accept(options)
+    return list_checkpoints(options.run, options.state) if options.action == "list" else verify(options.path)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="lastgood checkpoint", description="Show how far checkpoints can be trusted; check the bytes of one."
     )
-    actions = parser.add_subparsers(dest="action", required=True, metavar="list|verify")
-    listing = actions.add_parser("list", help="the trust table of a run", description="Print the trust table of a run.")
+    commands = parser.add_subparsers(dest="action", required=True, metavar="list|verify|accept")
+    listing = commands.add_parser(
+        "list", help="the trust table of a run", description="Print the trust table of a run."
+    )
     listing.add_argument("run", nargs="?", metavar="RUN", help=RUN_HELP)
-    bytes_of = actions.add_parser(
+    add_state_option(listing)
+    bytes_of = commands.add_parser(
         "verify",
         help="the bytes of a checkpoint against its stored fingerprint",
         description="Compare every tensor of a checkpoint with the fingerprint stored when it was saved. Needs torch. "
         "The exit code is 1 when one differs or is missing, 2 when it cannot be said.",
     )
     bytes_of.add_argument("path", type=Path, metavar="PATH", help="a checkpoint file or directory")
+    _add_accept(commands.add_parser(
+        "accept",
+        help="your word for a checkpoint that cannot be verified",
+        description="Vouch for a checkpoint that nobody can verify, so that what descends from it can be trusted. It "
+        "goes into the run's journal with your name and reason. It makes no damaged or suspect bytes good.",
+    ))  # fmt: skip
     return parser
 
 
-def list_checkpoints(wanted: str | None) -> int:
+def _add_accept(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="PATH|RUN", help="the checkpoint; with --parent-of the run")
+    parser.add_argument("--parent-of", type=int, metavar="ATTEMPT", help="whatever this attempt was resumed from")
+    parser.add_argument("--run", metavar="RUN", help="the run; default: the run directory that holds PATH")
+    add_name_option(parser)
+    parser.add_argument("--reason", required=True, metavar="TEXT", help="why it can be trusted")
+    add_state_option(parser)
+
+
+def accept(options: argparse.Namespace) -> int:
+    """Journal a person's word for a checkpoint, and say what is trusted by it. Returns 0."""
+    if options.parent_of is not None:
+        run = open_run(options.run or options.target, options.state)
+        deed = actions.accept_parent(run.state, options.by, options.reason, attempt=options.parent_of)
+    else:
+        run = open_run(options.run or _run_above(Path(options.target)), options.state)
+        deed = actions.accept(run.state, options.by, options.reason, path=options.target, run_dir=run.path)
+    perform(run, deed)
+    before = {_key(save): save.trust for save in run.state.checkpoints}
+    say(f"{run.state.run}: accepted {deed.data['path'] or f'the parent of attempt {options.parent_of}'}.")
+    for save in run.read_again().checkpoints:
+        if (was := before.get(_key(save), save.trust)) != save.trust:
+            say(f"  {one_line(save.path)}: {was} before, {save.trust} now")
+    return 0
+
+
+def _run_above(path: Path) -> str | None:
+    """Return the run directory that holds a path; None when no folder above it is one."""
+    return next((str(folder) for folder in path.absolute().parents if is_run_dir(folder)), None)
+
+
+def _key(save: Checkpoint) -> tuple[int, int, str]:
+    return (save.attempt, save.step, save.path)
+
+
+def list_checkpoints(wanted: str | None, state_dir: Path | None = None) -> int:
     """Print the trust table of each run. Returns 0."""
-    runs = load_runs(wanted)
+    runs = load_runs(wanted, state_dir)
     for number, state in enumerate(runs.values()):
         warn_unreadable(state.unreadable)
         for line in ([""] if number else []) + [*checkpoint_lines(state)]:

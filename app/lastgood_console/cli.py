@@ -16,6 +16,7 @@ from typing import Final
 
 from lastgood import __version__
 from lastgood.errors import LastgoodError
+from lastgood_console.characters import tamed
 
 FINE: Final = 0
 NO: Final = 1
@@ -33,8 +34,9 @@ COMMANDS: Final = {
     "console": "the console in the browser, with its HTTP API",
     "serve": "the run metrics and the event intake alone, from the lean install",
     "incidents": "the incidents of a run: which rank lied, and from where to resume",
+    "incident": "acknowledge, note, name the cause, close or reopen an incident",
     "export": "one incident as JSON, CSV, Markdown or HTML",
-    "checkpoint": "the trust of a run's checkpoints; the bytes of one against its fingerprint",
+    "checkpoint": "the trust of a run's checkpoints; the bytes of one; your word for one",
     "rules": "the alert rules for Prometheus, Kubernetes or Grafana",
     "grafana": "dashboards, alert rules and annotations, deployed to a Grafana",
     "doctor": "what works on this machine, what does not, and the way out",
@@ -65,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def cannot(name: str, text: str) -> int:
     """Say in one sentence why a command cannot be done, and return its exit code."""
-    print(f"lastgood {name}: {text}", file=sys.stderr)
+    print(f"lastgood {name}: {tamed(text)}", file=sys.stderr)
     return CANNOT
 
 
@@ -131,6 +133,10 @@ def _command(name: str) -> Callable[[list[str]], int]:
         from lastgood_console.stack.command import main as stack
 
         return _exiting(stack)
+    if name == "incident":
+        from lastgood_console.action_commands import incident
+
+        return _exiting(incident)
     from lastgood_console import incident_commands
 
     return _exiting(incident_commands.list_incidents if name == "incidents" else incident_commands.export)

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from lastgood import wording
 from lastgood.state import Incident, RunState
+from lastgood_console.characters import one_line
 from lastgood_console.export import document
 from lastgood_console.export.formats import FORMATS, render
 from lastgood_console.run_selection import (
     RUN_HELP,
     SelectionError,
+    add_state_option,
     load_run,
     load_runs,
     say,
@@ -32,7 +34,9 @@ def list_incidents(arguments: list[str]) -> int:
         description="Print each incident in plain words. The exit code is 1 while an incident is open.",
     )
     parser.add_argument("run", nargs="?", metavar="RUN", help=RUN_HELP)
-    runs = load_runs(parser.parse_args(arguments).run)
+    add_state_option(parser)
+    options = parser.parse_args(arguments)
+    runs = load_runs(options.run, options.state)
     for state in runs.values():
         warn_unreadable(state.unreadable)
     for number, state in enumerate(runs.values()):
@@ -83,8 +87,17 @@ def incident_lines(incident: Incident) -> Iterator[str]:
         ("unknown", incident.unknown),
     ):
         yield f"  {name:<12} {' '.join(texts) or wording.NOTHING_KNOWN}"
+    yield from _said_lines(incident)
     for number, (words, command) in enumerate(wording.advice(incident), 1):
         yield f"  {'do' if number == 1 else '':<12} {number} {words}" + (f": {command}" if command else "")
+
+
+def _said_lines(incident: Incident) -> Iterator[str]:
+    """Yield who has seen it, and what the cause was, when somebody said so."""
+    for name, word in (("seen by", incident.acknowledged), ("cause", incident.cause)):
+        if word is not None:
+            said = f"{one_line(word.text)} ({one_line(word.by)})" if word.text else one_line(word.by)
+            yield f"  {name:<12} {said}, {wording.date_text(word.at)}"
 
 
 def _resume_text(incident: Incident) -> str:
@@ -113,18 +126,19 @@ def export(arguments: list[str]) -> int:
         "--from", dest="source", metavar="FILE", help="an incident exported as JSON, instead of a run; - reads it in"
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="default: standard output")
+    add_state_option(parser)
     options = parser.parse_args(arguments)
     if (options.run is None) == (options.source is None):
         parser.error("give either RUN or --from FILE")
-    content = _of_run(options.run, options.incident) if options.source is None else _of_file(options.source)
+    content = _of_run(options) if options.source is None else _of_file(options.source)
     write(render(content, options.format), options.output)
     return 0
 
 
-def _of_run(run: str, incident: str | None) -> document.Document:
-    state = load_run(run)
+def _of_run(options: argparse.Namespace) -> document.Document:
+    state = load_run(options.run, options.state)
     warn_unreadable(state.unreadable)
-    return document.to_document(state, select_incident(state, incident))
+    return document.to_document(state, select_incident(state, options.incident))
 
 
 def _of_file(source: str) -> document.Document:

@@ -6,18 +6,22 @@ RUN is a run directory (it has ``journal/``), a folder of them, or the name of a
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from lastgood.errors import LastgoodError
+from lastgood.journal import is_run_dir, run_id_of
 from lastgood.ledger import Ledger, default_state_dir
 from lastgood.state import Incident, RunState, Unreadable
 from lastgood_console.characters import tamed
 
 RUN_HELP: Final = "a run directory, a folder of them, or a run's name; default: $LASTGOOD_RUNS, else ./runs"
+STATE_HELP: Final = "where posted events are kept; default: .lastgood in the folder of the runs"
 _SHOWN: Final = 5
 
 
@@ -25,24 +29,43 @@ class SelectionError(LastgoodError):
     """The run or incident that was asked for is not there: says the value, the rule and the way out."""
 
 
-def load_runs(wanted: str | None, environ: Mapping[str, str] = os.environ) -> Mapping[str, RunState]:
+def add_state_option(parser: argparse.ArgumentParser) -> None:
+    """Let a command name the folder of posted events."""
+    parser.add_argument("--state", type=Path, metavar="DIR", help=STATE_HELP)
+
+
+def load_runs(
+    wanted: str | None, state_dir: Path | None = None, environ: Mapping[str, str] = os.environ
+) -> Mapping[str, RunState]:
     """Return run id -> state of the runs that ``wanted`` means. Raises :class:`SelectionError` when there is none."""
+    return _load(wanted, state_dir, environ)[1]
+
+
+def _load(wanted: str | None, state_dir: Path | None, environ: Mapping[str, str]) -> tuple[Ledger, dict[str, RunState]]:
     places = [Path(part) for part in environ.get("LASTGOOD_RUNS", "").split(os.pathsep) if part] or [Path("runs")]
     if wanted and "://" in wanted:
         raise SelectionError(f"{wanted} is an object store; the runs must lie on a mounted POSIX file system")
     if wanted is None or Path(wanted).exists():
-        found = _read(places if wanted is None else [Path(wanted)])
+        ledger = _ledger(places if wanted is None else [Path(wanted)], state_dir)
+        found = dict(ledger.runs())
     else:
-        found = {name: state for name, state in _read(places).items() if name == wanted}
+        ledger = _ledger(places, state_dir)
+        found = {name: state for name, state in ledger.runs().items() if name == wanted}
     if not found:
         raise SelectionError(_not_found(wanted, places))
-    return found
+    return ledger, found
 
 
-def _read(paths: Sequence[Path]) -> dict[str, RunState]:
-    ledger = Ledger(paths, state_dir=default_state_dir(paths))
+def _ledger(paths: Sequence[Path], state_dir: Path | None) -> Ledger:
+    ledger = Ledger(paths, state_dir=state_dir or default_state(paths))
     ledger.refresh()
-    return dict(ledger.runs())
+    return ledger
+
+
+def default_state(paths: Sequence[Path]) -> Path:
+    """Return where posted events are kept when nobody says: for one run, where a console of its folder keeps them."""
+    own = default_state_dir(paths)
+    return paths[0].resolve().parent / ".lastgood" if paths and is_run_dir(paths[0]) and not own.exists() else own
 
 
 def _not_found(wanted: str | None, places: Sequence[Path]) -> str:
@@ -54,18 +77,41 @@ def _not_found(wanted: str | None, places: Sequence[Path]) -> str:
     return f"{wanted} does not exist and is no run's name in {there}: give a run directory or a folder of them"
 
 
-def load_run(wanted: str | None) -> RunState:
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """One run, to be written to. ``run_id``: of its events; ``state.run`` is what it is called here."""
+
+    state: RunState
+    run_id: str
+    path: Path | None  # None: known from posted events alone
+    state_dir: Path
+    ledger: Ledger
+
+    def read_again(self) -> RunState:
+        """Return the state as it is now."""
+        self.ledger.refresh()
+        return self.ledger.runs()[self.state.run]
+
+
+def open_run(wanted: str | None, state_dir: Path | None = None, environ: Mapping[str, str] = os.environ) -> OpenRun:
     """Return the one run that ``wanted`` means. Raises :class:`SelectionError` when it is none or several."""
-    runs = load_runs(wanted)
-    if len(runs) > 1:
-        raise SelectionError(f"{wanted or 'the folder of runs'} holds {len(runs)} runs: name one of {_few(runs)}")
-    return next(iter(runs.values()))
+    ledger, found = _load(wanted, state_dir, environ)
+    if len(found) > 1:
+        raise SelectionError(f"{wanted or 'the folder of runs'} holds {len(found)} runs: name one of {_few(found)}")
+    ((name, state),) = found.items()
+    path = ledger.path_of(name)
+    return OpenRun(state, (run_id_of(path) if path else None) or name, path, ledger.state_dir or Path(), ledger)
+
+
+def load_run(wanted: str | None, state_dir: Path | None = None) -> RunState:
+    """Return the state of the one run that ``wanted`` means. Raises as :func:`open_run`."""
+    return open_run(wanted, state_dir).state
 
 
 def select_incident(state: RunState, wanted: str | None) -> Incident:
     """Return the incident with this id, alias or beginning; without one, the newest open one, else the newest."""
     if not state.incidents:
-        raise SelectionError(f"run {state.run} has no incident: there is nothing to export")
+        raise SelectionError(f"run {state.run} has no incident: there is nothing to export or to act upon")
     if wanted is None:
         return next((i for i in state.incidents if i.state in {"open", "reopened"}), state.incidents[0])
     exact = [i for i in state.incidents if wanted in {i.id, *i.aliases}]
@@ -105,6 +151,6 @@ def warn_unreadable(unreadable: Sequence[Unreadable]) -> None:
     print(f"lastgood: {many} could not be read; what follows may be incomplete:", file=sys.stderr)
     for place in unreadable[:_SHOWN]:
         where = f"{place.file}:{place.line}" if place.line else place.file
-        print(f"  {where}: {place.reason}", file=sys.stderr)
+        print(f"  {tamed(where, keep='')}: {tamed(place.reason, keep='')}", file=sys.stderr)
     if len(unreadable) > _SHOWN:
         print(f"  and {len(unreadable) - _SHOWN} more", file=sys.stderr)

@@ -22,7 +22,7 @@ from lastgood_console.cli import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-ACTIONS = {"checkpoint": ("list", "verify"), "grafana": ("deploy",)}
+ACTIONS = {"checkpoint": ("list", "verify", "accept"), "grafana": ("deploy",)}
 DOCUMENTED = [f"{name} {action}".strip() for name in COMMANDS for action in ACTIONS.get(name, ("",))]
 OWN_VARIABLES = {"LASTGOOD_RUNS", "LASTGOOD_FIELD"}
 """Environment variables that are no setting of ``watch``."""
