@@ -52,10 +52,10 @@ NODE_MARGIN: Final = Recording(
 )
 
 WATTS: Final = (
-    f"({ranks('avg_over_time(lastgood_gpu_power_watts[5m])')} or "
-    f"{dcgm(f'avg_over_time((DCGM_FI_DEV_POWER_USAGE < {t.PLAUSIBLE_WATTS})[5m:30s])')} > 0)"
+    f"(({ranks('avg_over_time(lastgood_gpu_power_watts[5m])')} or "
+    f"{dcgm(f'avg_over_time((DCGM_FI_DEV_POWER_USAGE < {t.PLAUSIBLE_WATTS})[5m:30s])')}) >= 0)"
 )
-"""Power over 5 minutes by run, node and rank: ours, else that of dcgm-exporter."""
+"""Power over 5 minutes by run, node and rank: ours, else that of dcgm-exporter; what is not a number is dropped."""
 _POWER_MEDIAN: Final = "lastgood:gpu_power_watts:median"
 POWER_MEDIAN: Final = Recording(
     name=_POWER_MEDIAN,

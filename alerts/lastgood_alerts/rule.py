@@ -10,8 +10,9 @@ The texts use a tiny template of our own, ``{field}``:
 - ``{value}``, the condition's value; ``{resume}``, the value as the step to resume from (a rule of findings);
 - the name of a :class:`Side`: a second query, with its own wording.
 
-A side query answers for every instance: where it has nothing to say, -1 stands for "none". Prometheus prints an empty
-text for what is missing, Grafana's template breaks; so nothing may be missing.
+A side query answers for every instance: where it knows nothing, -2 stands for "not known", beside the -1 that our
+metrics use for "none". Prometheus prints an empty text for what is missing, Grafana's template breaks; so nothing may
+be missing.
 """
 
 from __future__ import annotations
@@ -39,20 +40,21 @@ class Side:
     """A value beside the condition's, looked up for the text of an alert.
 
     ``query`` keeps the labels ``by`` (and may keep more); each of them is a label of the rule. ``text`` may use
-    ``{value}`` and the labels of the query's result; ``none`` is said where there is no result, or one below 0.
+    ``{value}`` and the labels of the query's result; ``none`` is said of -1, ``unknown`` where there is no result.
     """
 
     name: str
     query: str
     by: tuple[str, ...] = ("run",)
     text: str = "{value}"
-    none: str = "unknown"
+    none: str = "none"
+    unknown: str = "unknown"
     digits: int = 0
 
     def complete(self, condition: str) -> str:
-        """Return the query with -1 for each instance of ``condition`` that it knows nothing of."""
+        """Return the query with -2 for each instance of ``condition`` that it knows nothing of."""
         keys = ", ".join(self.by)
-        return f"({self.query}) or on ({keys}) (group by ({keys}) ({condition}) - 2)"
+        return f"({self.query}) or on ({keys}) (group by ({keys}) ({condition}) - 3)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from lastgood_alerts import thresholds as t
@@ -65,6 +66,13 @@ _READ_AT: Final = (
     f"or {SCRAPED} * 0 + time() - {t.LEDGER_UNKNOWN_SECONDS})"
 )
 
+_LAST_GOOD_SEEN: Final = replace(
+    LAST_GOOD,
+    query="max by (run) (last_over_time(lastgood_last_good_step[1d]))",
+    text="The last good checkpoint was step {value} when a ledger was last seen.",
+    none="There was no good checkpoint when a ledger was last seen.",
+)
+
 LEDGER_STALE: Final = Rule(
     name="LedgerStale",
     severity="critical",
@@ -80,7 +88,7 @@ LEDGER_STALE: Final = Rule(
         "about findings, checkpoints and stale checks are blind until it reads again. {last_good}"
     ),
     link="run",
-    sides=(LAST_GOOD,),
+    sides=(_LAST_GOOD_SEEN,),
     change="`LEDGER_STALE_SECONDS`: higher when reading slow shared storage takes longer.",
 )
 

@@ -67,7 +67,12 @@ _SETTLING: Final = (
 _GONE: Final = nodes(
     f"last_over_time(lastgood_rank_info[1h]) and on (run, attempt) {NEWEST} unless on (run, rank) {NEWEST_RANKS}"
 )
-"""Ranks of the newest attempt that were there within the hour, in the order in which they came."""
+"""Ranks of the newest attempt that were there within the hour."""
+_FIRST_GONE: Final = nodes(
+    "bottomk by (run) (1, last_over_time(lastgood_step_timestamp_seconds[1h]) * on (job, instance, run, rank) "
+    f"group_left (gpu_uuid) topk by (job, instance, run, rank) (1, {_GONE}))"
+)
+"""The rank of each run among them whose last step ended first."""
 
 RANK_SILENT: Final = Rule(
     name="RankSilent",
@@ -78,10 +83,10 @@ RANK_SILENT: Final = Rule(
     labels=("run",),
     for_seconds=t.SILENT_SECONDS,
     meaning="Ranks of the newest attempt are not scraped while others are.",
-    summary="Silent ranks in run {run}: {value}, one is {one}. {last_good}",
+    summary="Silent ranks in run {run}: {value}, the first was {one}. {last_good}",
     description=(
         "Ranks of run {run} that are silent while others report: {value} of {world}, on {nodes} node(s) as last seen; "
-        "one is {one}. Dead processes, a dead node or a lost network; if training stands, a restart is due. {last_good}"
+        "the first was {one}. Dead processes, a dead node, a lost network; if training stands, restart it. {last_good}"
     ),
     link="run",
     sides=(
@@ -90,9 +95,9 @@ RANK_SILENT: Final = Rule(
         Side(name="nodes", query=f"count by (run) (group by (run, node) ({_GONE}))"),
         Side(
             name="one",
-            query=f"topk by (run) (1, {_GONE})",
+            query=_FIRST_GONE,
             text="rank {rank} on node {node} (GPU {gpu_uuid})",
-            none="not known: it was not scraped in the last hour",
+            unknown="not known: it was not scraped in the last hour",
         ),
     ),
     change="`SILENT_RANKS`: to the ranks that you do not scrape. `SILENT_SECONDS`: higher when scrapes are lost often.",

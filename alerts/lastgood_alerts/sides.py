@@ -11,6 +11,7 @@ LAST_GOOD: Final = Side(
     query="max by (run) (lastgood_last_good_step)",
     text="The last good checkpoint is step {value}.",
     none="There is no good checkpoint yet.",
+    unknown="The last good checkpoint is not known.",
 )
 """A sentence: where a person would resume from, for rules whose value is something else."""
 
@@ -22,7 +23,11 @@ def window_side(edge: str) -> Side:
     """Return the first or the last step of an incident's window: ``start`` or ``end``."""
     keys = ("run", "incident")
     return Side(
-        name=edge, query=f"max by ({', '.join(keys)}) (lastgood_incident_window_{edge}_step)", by=keys, none="?"
+        name=edge,
+        query=f"max by ({', '.join(keys)}) (lastgood_incident_window_{edge}_step)",
+        by=keys,
+        none="-1",
+        unknown="?",
     )
 
 
@@ -34,5 +39,4 @@ def worst_side(query: str, by: tuple[str, ...] = ("run", "node"), measured: str 
         query=query,
         by=by,
         text=f"rank {{rank}} on node {{worst_node}} (GPU {{gpu_uuid}}{said})",
-        none="unknown",
     )

@@ -108,12 +108,13 @@ def link(rule: Rule) -> str:
 
 
 def _choice(side: Side, value: str, labels: str) -> str:
-    """Return what a side says, or its ``none`` where the value is below 0."""
+    """Return what a side says: of -1 its ``none``, of less its ``unknown``."""
 
     def field(name: str) -> str:
         return _number(value, side.digits) if name == "value" else f"{{{{ {labels}.{name} }}}}"
 
-    return f"{{{{ if ge {value} 0.0 }}}}{_filled(side.text, field)}{{{{ else }}}}{side.none}{{{{ end }}}}"
+    absent = f"{{{{ if ge {value} -1.0 }}}}{side.none}{{{{ else }}}}{side.unknown}{{{{ end }}}}"
+    return f"{{{{ if ge {value} 0.0 }}}}{_filled(side.text, field)}{{{{ else }}}}{absent}{{{{ end }}}}"
 
 
 def _resume(value: str) -> str:

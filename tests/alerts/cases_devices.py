@@ -53,7 +53,7 @@ _NORM: Final = [
     Case("GradNormOutlier", "accuses neither of two ranks that differ", _norm(100, healthy(nodes=("node-b",)), rank=1)),
     Case("GradNormOutlier", "waits a minute", _norm("1+0x29 2+0x60", _EQUAL), at=930),
     Case("GradNormOutlier", "has waited a minute", _norm("1+0x28 2+0x60", _EQUAL), (on_node(100, f"{THREE}, 100 deviations)"),), at=930),
-    Case("GradNormOutlier", "stays five minutes after the norm is normal", _norm("1+0x9 2+0x15 1+0x60", _EQUAL), (on_node(100, "unknown"),), at=1050),
+    Case("GradNormOutlier", "stays five minutes after the norm is normal", _norm("1+0x9 2+0x15 1+0x60", _EQUAL), (on_node(100, f"{THREE}, 100 deviations)"),), at=1050),
     Case("GradNormOutlier", "ends five minutes after the norm is normal", _norm("1+0x9 2+0x15 1+0x60", _EQUAL), at=1110),
     Case("GradNormOutlier", "does not compare the reduced norm", each(_EQUAL, "grad_norm", {0: 1, 1: 1, 2: 1, 3: 9}, stage="reduced")),
     Case("GradNormOutlier", "is silent about a norm that is not a number", _norm(NOT_A_NUMBER, _EQUAL)),
@@ -94,7 +94,9 @@ _MARGIN: Final = [
 ]  # fmt: skip
 
 _POWERS: Final = each(CLEAN, "gpu_power_watts", dict.fromkeys(range(4), 600))
-_NO_DEVICES: Final = CLEAN.drop("gpu_power_watts").drop("gpu_ecc_uncorrected_total").drop("gpu_temperature_margin_celsius")
+_NO_DEVICES: Final = (
+    CLEAN.drop("gpu_power_watts").drop("gpu_ecc_uncorrected_total").drop("gpu_temperature_margin_celsius")
+)
 _DCGM_POWER: Final = {0: 600, 1: 600, 2: 600, 3: 300}
 _USAGE: Final = "DCGM_FI_DEV_POWER_USAGE"
 
@@ -117,7 +119,7 @@ _POWER: Final = [
     Case("PowerDeviates", "has waited ten minutes", _power("600+0x9 0+0x60"), (off(100),), at=1050),
     Case("PowerDeviates", "is silent about swings that average out", _power(" ".join(["300+0x0 900+0x0"] * 30))),
     Case("PowerDeviates", "is silent about power that is not a number", _power(NOT_A_NUMBER)),
-    Case("PowerDeviates", "finds it among powers that are not numbers", _power(300, _power(NOT_A_NUMBER, rank=0)), (off(50),)),
+    Case("PowerDeviates", "finds it among powers that are not numbers", _power(300, _power(NOT_A_NUMBER, fleet(4).all_of("lastgood_gpu_power_watts", 600), rank=0)), (off(50, "node-03", "rank 3 on node node-03 (GPU GPU-0003"),)),
     Case("PowerDeviates", "is silent without any device series", _NO_DEVICES),
     Case("PowerDeviates", "takes the power from dcgm-exporter", dcgm(_NO_DEVICES, _USAGE, _DCGM_POWER), (off(50),)),
     Case("PowerDeviates", "does not mind how dcgm-exporter calls its host", dcgm(_NO_DEVICES, _USAGE, _DCGM_POWER, "hostname"), (off(50),)),
@@ -126,7 +128,7 @@ _POWER: Final = [
     Case("PowerDeviates", "prefers our own series to dcgm-exporter's", dcgm(_POWERS, _USAGE, _DCGM_POWER)),
     Case("PowerDeviates", "takes from dcgm-exporter what ours lacks", dcgm(_POWERS.drop("gpu_power_watts", rank="3"), _USAGE, {3: 300}), (off(50),)),
     Case("PowerDeviates", "is silent about a GPU that no rank has", dcgm(_POWERS, _USAGE, {9: 10})),
-    Case("PowerDeviates", "names the worst of a node", _power(300, _power(150), rank=2, ), (off(67, worst=THREE),)),
+    Case("PowerDeviates", "names the worst of a node", each(healthy(nodes=("node-b", "node-a", "node-c")).all_of("lastgood_gpu_power_watts", 600), "gpu_power_watts", {0: 300, 1: 150}), (off(75, worst="rank 1 on node node-b (GPU GPU-0001"),)),
     Case("PowerDeviates", "makes one alert of eight nodes", each(fleet(18).all_of("lastgood_gpu_power_watts", 600), "gpu_power_watts", {**dict.fromkeys(range(8), 300), 5: 150}), (off(75, "several", "rank 5 on node node-05 (GPU GPU-0005"),)),
     Case("PowerDeviates", "compares a rank with its own run", _POWERS.plus(healthy("other").all_of("lastgood_gpu_power_watts", 100))),
 ]  # fmt: skip
@@ -160,9 +162,9 @@ _ECC: Final = [
     Case("UncorrectedEcc", "does not take the end of no reading for an error", dcgm(_NO_DEVICES, _DBE, {3: f"{SENTINEL}+0x9 0+0x150"}), at=4320),
     Case("UncorrectedEcc", "prefers our own series to dcgm-exporter's", dcgm(CLEAN, _DBE, {3: 2})),
     Case("UncorrectedEcc", "is silent about a GPU that no rank has", dcgm(_NO_DEVICES, _DBE, {9: 2})),
-    Case("UncorrectedEcc", "names the worst of a node, and two nodes", _ecc(1, _ecc(2, _ecc(4)), rank=0), (errors(4), errors(1, "node-a", "rank 0 on node node-a (GPU GPU-0000"))),
+    Case("UncorrectedEcc", "names the worst of a node, and two nodes", _ecc(1, _ecc(2, _ecc(4), rank=2), rank=0), (errors(4), errors(1, "node-a", "rank 0 on node node-a (GPU GPU-0000"))),
     Case("UncorrectedEcc", "makes one alert of eight nodes", each(fleet(9), _COUNT, {**dict.fromkeys(range(8), 1), 5: 3}), (errors(3, "several", "rank 5 on node node-05 (GPU GPU-0005"),)),
-    Case("UncorrectedEcc", "stays five minutes after the rank has died", _ecc("0+0x9 1+0x15 stale"), (on_node(1, "unknown"),), at=1050),
+    Case("UncorrectedEcc", "stays five minutes after the rank has died", _ecc("0+0x9 1+0x15 stale"), (errors(1),), at=1050),
     Case("UncorrectedEcc", "ends after the rank has died", _ecc("0+0x9 1+0x15 stale"), at=1200),
     Case("UncorrectedEcc", "knows a rank that has moved to another node", CLEAN.drop_ranks(3).plus(rank_series(RUN, 3, "node-c", 0, 1).all_of(f"lastgood_{_COUNT}", 1)), (errors(1, "node-c", "rank 3 on node node-c (GPU GPU-0003"),)),
 ]  # fmt: skip

@@ -8,6 +8,8 @@ from tests.alerts.promtool_cases import Case, judge, rule_file
 
 from lastgood_alerts.rules import RULES
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="session")
 def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:

@@ -154,6 +154,7 @@ def rank_series(run: str, rank: int, node: str, local_rank: int, attempt: int, p
     world = World().add("lastgood_rank_info", 1, **place, **info, pci_bus_id="unknown", version="0.1.0")
     for name, value in (
         ("step", rising(100, 10)),
+        ("step_timestamp_seconds", rising(rank - 20, STEP_SECONDS)),
         ("step_deadline_timestamp_seconds", rising(60, STEP_SECONDS)),
         ("gpu_power_watts", 600 + rank),
         ("gpu_temperature_margin_celsius", 20),
