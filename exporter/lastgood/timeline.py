@@ -331,9 +331,8 @@ def _failed_save(failed: FailedSave) -> TimelineEntry:
 
 
 def _alerts(state: RunState, incident: Incident, clock: StepClock) -> Iterator[TimelineEntry]:
-    """Yield the incident's alerts. One that nobody said to be over lasts as long as the incident is open."""
-    newest = max((state.last_event_at, *(e.time for e in state.annotations)))
-    last = newest if incident.recovered_at is None and incident.closed_at is None else ""
+    """Yield the incident's alerts. While the incident is open, one that nobody said to be over lasts as the run did."""
+    last = state.last_event_at if incident.recovered_at is None and incident.closed_at is None else ""
     for event, span in alert_story.alerts_of(state, incident, clock):
         status, step = event.data["status"], alert_story.step_of(event, state, incident, clock)
         over = status in alert_story.OVER

@@ -12,15 +12,18 @@ from streamlit.testing.v1 import AppTest
 from tests.app.test_store import FakeLedger
 
 from lastgood.state import RunState
+from lastgood_console.alerts.fleet import FleetAlerts
 from lastgood_console.store import Store, use
 
 NOW = 1_795_921_082.0  # 2026-11-29T02:58:02Z
 
 
-def open_page(*found: RunState, page: str = "", path: Path | None = None, **params: str) -> AppTest:
+def open_page(
+    *found: RunState, page: str = "", path: Path | None = None, fleet: FleetAlerts | None = None, **params: str
+) -> AppTest:
     """Return the router's page after one run of its script. ``page``: "incident", or the overview."""
     ledger = FakeLedger(*found, path=path)
-    store = use(Store(ledger, places=(Path("runs"),), clock=lambda: NOW))
+    store = use(Store(ledger, fleet=fleet, places=(Path("runs"),), clock=lambda: NOW))
     store.refresh()
     ledger.last_read_at = NOW - 4
     store.publish()

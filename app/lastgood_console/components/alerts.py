@@ -22,6 +22,7 @@ COLUMNS: Final = (
     Column("Node"), Column("What it says", "prose"), Column("From", "nowrap"),
 )  # fmt: skip
 _SEVERITIES: Final[Mapping[str, Symbol]] = {"critical": "critical", "warning": "warning"}
+_ORDER: Final = {"critical": 0, "warning": 1}
 _STATUSES: Final = {
     "lost": "lost, not recovered",
     "no_data": "the rule has no data",
@@ -35,10 +36,11 @@ def severity_mark(severity: str) -> str:
     return marked(_SEVERITIES.get(severity, "info"), severity or "no severity")
 
 
-def standing_alerts(states: Mapping[str, RunState], strays: Iterable[Event]) -> list[Event]:
-    """Return the alerts that stand and that no incident tells, newest first.
+def standing_alerts(states: Mapping[str, RunState], strays: Iterable[Event], since: str = "") -> list[Event]:
+    """Return the alerts of the last week that stand and name no incident: critical first, then newest first.
 
-    A stray alert of a run that has become known since is told by that run.
+    A stray alert of a run that has become known since is told by that run. ``since``: RFC 3339; what began before it
+    and was never said to be over has been forgotten by whoever sent it.
     """
     about_runs = [
         event
@@ -46,7 +48,9 @@ def standing_alerts(states: Mapping[str, RunState], strays: Iterable[Event]) -> 
         for event in alerts_in(state.annotations)
         if event.data.get("incident") not in {name for i in state.incidents for name in (i.id, *i.aliases)}
     ]
-    return standing([*about_runs, *(event for event in strays if event.run not in states)])
+    found = standing([*about_runs, *(event for event in strays if event.run not in states)])
+    recent = [event for event in found if max(event.time, event.data["starts_at"]) >= since]
+    return sorted(recent, key=lambda event: _ORDER.get(str(event.data.get("severity")), len(_ORDER)))
 
 
 def alerts_html(found: Sequence[Event], now: str) -> str:

@@ -28,7 +28,7 @@ def standing(row: DeviceRow) -> str:
         return marked("accused", "accused once")
     if row.undecided:
         return marked("candidate", "candidate")
-    return marked("healthy", "not accused")
+    return '<span class="lg-c-quiet">not accused</span>'
 
 
 def named_head_html() -> str:

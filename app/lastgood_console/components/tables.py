@@ -97,8 +97,20 @@ STORY: Final = (
 
 def story_html(told: Iterable[TimelineEntry]) -> str:
     """Return the table "What happened, and when we knew"."""
-    rows = [("", [escape(e.happened), clock_text(e.known_at), escape(e.text), escape(e.who)]) for e in told]
-    return table_html(STORY, rows[:MOST_ROWS], label="What happened, and when we knew")
+    found = list(told)[:MOST_ROWS]
+    day = found[0].known_at[:10] if found else ""
+    rows = [("", [_happened(e, day), _clock(e.known_at, day), escape(e.text), escape(e.who)]) for e in found]
+    return table_html(STORY, rows, label="What happened, and when we knew")
+
+
+def _happened(entry: TimelineEntry, day: str) -> str:
+    timed = entry.happened == clock_text(entry.at)
+    return _clock(entry.at, day) if timed else escape(entry.happened)
+
+
+def _clock(time: str, day: str) -> str:
+    """Return a time; with its date when that is not the day the story began."""
+    return clock_text(time) if time.startswith(day) else f"{moment(time):%d %b} {clock_text(time)}"
 
 
 # checkpoints

@@ -236,8 +236,11 @@ def _labels(found: Sequence[TimelineEntry], domain: Domain, x: alt.X, y: alt.Y, 
     styles: tuple[tuple[list[dict[str, Any]], dict[str, Any]], ...] = (
         (inside, {"align": "left", "dx": 6, "color": t["ink"]}),
         (steps, {"align": "left", "dx": 3, "color": t["ink3"]}),
-        (right, {"align": "left", "dx": 11, "color": t["ink2"]}),
-        (left, {"align": "right", "dx": -11, "color": t["ink2"]}),
+        ([row for row in right if row["lane"] != "alerts"], {"align": "left", "dx": 11, "color": t["ink2"]}),
+        ([row for row in left if row["lane"] != "alerts"], {"align": "right", "dx": -11, "color": t["ink2"]}),
+        # an alert lasts: its label stands above its line
+        ([row for row in right if row["lane"] == "alerts"], {"align": "left", "dx": 9, "dy": -7, "color": t["ink2"]}),
+        ([row for row in left if row["lane"] == "alerts"], {"align": "right", "dx": -9, "dy": -7, "color": t["ink2"]}),
     )
     return [
         alt.Chart(rows(values)).mark_text(baseline="middle", fontSize=11, **style).encode(x=x, y=y, text="label:N")
@@ -292,6 +295,8 @@ def _placed(found: Sequence[TimelineEntry], domain: Domain) -> tuple[list[dict[s
 
 
 def _anchor(entry: TimelineEntry) -> str:
+    if entry.kind == "alert":
+        return entry.at
     return entry.known_at if entry.kind == "finding" else entry.until
 
 

@@ -48,14 +48,16 @@ def page() -> None:
     snapshot, seconds = current().snapshot(), current().clock()
     now = rfc3339(seconds)
     found = rows(snapshot.states.values(), seconds)
-    st.html(page_head(headline(found), consequence(found) if found else "", fresh_html(snapshot, seconds)))
+    fresh = fresh_html(snapshot, seconds)
     if not snapshot.states:
+        st.html(page_head("No runs.", "", fresh))
         st.html(empty(no_runs_html()))
         return
+    st.html(page_head(headline(found), consequence(found) if found else "", fresh))
     wanted = st.text_input("Search a node or a GPU", key="node", bind="query-params", width=320)
     shown = matching(found, wanted)
     if not shown:
-        st.html(empty(f"No node matches {escape(repr(wanted))}. Clear the search."))
+        st.html(empty(f"No node and no GPU matches {escape(repr(wanted))}."))
         st.button("Clear the search", type="tertiary", on_click=ask_for)
         return
     if named := [row for row in shown if row.incidents]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from lastgood.alert_story import alerts_in
 from lastgood.state import Incident
 from lastgood_console.components.alerts import MOST_ALERTS, alerts_html, path_html, standing_alerts
 from lastgood_console.components.decision import state_words
@@ -16,6 +17,7 @@ from lastgood_console.store import Snapshot, current
 
 MOST_INCIDENTS = 20
 LINK_WIDTH = 104
+WEEK_SECONDS = 7 * 86_400
 
 
 def runs(found: Sequence[RunRow], snapshot: Snapshot, now: str) -> None:
@@ -52,13 +54,14 @@ def recent_incidents(incidents: Sequence[Incident], now: str) -> None:
 
 def alerts(snapshot: Snapshot, now: str, seconds: float) -> None:
     """Draw the alerts that no incident tells, and whether the way they come is alive."""
-    found = standing_alerts(snapshot.states, snapshot.stray_alerts)
-    if not (
-        found or snapshot.heartbeats or any(e.type == "alert" for s in snapshot.states.values() for e in s.annotations)
-    ):
+    found = standing_alerts(snapshot.states, snapshot.stray_alerts, rfc3339(seconds - WEEK_SECONDS))
+    if not (found or snapshot.heartbeats or any(alerts_in(s.annotations) for s in snapshot.states.values())):
         return  # nothing is set up to send any
     path = path_html(snapshot.heartbeats, seconds)
-    st.html(section("Alerts", "that no incident tells · times in UTC") + f'<div class="lg-caption">{path}</div>')
+    st.html(
+        section("Alerts", "that name no incident · of the last 7 days · times in UTC")
+        + f'<div class="lg-caption">{path}</div>'
+    )
     if found:
         st.html(alerts_html(found, now))
         if len(found) > MOST_ALERTS:
