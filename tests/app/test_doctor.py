@@ -359,8 +359,10 @@ def vector(*values: float) -> dict[str, Any]:
 
 
 def loaded(health: str = "ok") -> dict[str, Any]:
+    other = {"name": "nodes", "rules": [{"name": "Other", "query": "up == 0", "health": "err"}]}
+    watchdog = {"name": "Watchdog", "query": "vector(1)", "health": "ok"}
     rule = {"name": "ReplayMismatch", "query": "lastgood_incident_resume_step > -2", "health": health}
-    return {"data": {"groups": [{"rules": [rule, {"name": "Other", "query": "up == 0", "health": "err"}]}]}}
+    return {"data": {"groups": [{"rules": [rule]}, other, {"name": "lastgood-itself", "rules": [watchdog]}]}}
 
 
 def prometheus(now: float = 100.05, ranks: Any = None, runs: Any = None, rules: Any = None) -> dict[str, Item]:
@@ -372,7 +374,7 @@ def prometheus(now: float = 100.05, ranks: Any = None, runs: Any = None, rules: 
 def test_a_prometheus_with_series_and_rules_is_in_order() -> None:
     found = prometheus()
     assert {i.level for i in found.values()} == {"ok"}
-    assert (found["series of ranks"].says, found["alert rules"].says) == ("8", "1 of lastgood are loaded")
+    assert (found["series of ranks"].says, found["alert rules"].says) == ("8", "2 of lastgood are loaded")
 
 
 @pytest.mark.parametrize(

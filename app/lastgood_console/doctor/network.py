@@ -20,7 +20,7 @@ from lastgood_console.doctor.item import Item, fail, ok, warn
 from lastgood_console.doctor.run_directory import skew_item
 
 SECONDS: Final = 3.0
-RULES: Final = "lastgood rules prometheus"
+RULES: Final = "lastgood rules --output lastgood.rules.yml"
 _MOST_BYTES: Final = 8 << 20
 
 
@@ -221,14 +221,17 @@ def _series_item(name: str, count: float | None, out: str) -> Item:
 def _rules_item(rules: Answer) -> Item:
     match rules.data():
         case {"data": {"groups": [*groups]}}:
-            names = [str(rule.get("name")) for group in groups for rule in group.get("rules", ())
-                     if "lastgood_" in str(rule.get("query", ""))]  # fmt: skip
-            broken = [str(rule.get("name")) for group in groups for rule in group.get("rules", ())
-                      if rule.get("name") in names and rule.get("health") == "err"]  # fmt: skip
+            ours = [rule for group in groups if _is_of_ours(group) for rule in group["rules"]]
+            broken = [str(rule.get("name")) for rule in ours if rule.get("health") == "err"]
             if broken:
-                return fail(
-                    "alert rules", f"cannot be evaluated: {', '.join(broken)}", "look at Prometheus' /rules page"
-                )
-            if names:
-                return ok("alert rules", f"{len(names)} of lastgood are loaded")
-    return warn("alert rules", "none of lastgood is loaded", f"{RULES} > lastgood.rules.yml, and name it in rule_files")
+                return fail("alert rules", f"cannot be evaluated: {', '.join(broken)}", "see the page /rules there")
+            if ours:
+                return ok("alert rules", f"{len(ours)} of lastgood are loaded")
+    return warn("alert rules", "none of lastgood is loaded", f"{RULES}, and name it in rule_files")
+
+
+def _is_of_ours(group: Mapping[str, Any]) -> bool:
+    """Tell whether a group is lastgood's: by its name, or by what a rule in it asks for."""
+    rules = group.get("rules") or ()
+    named = str(group.get("name")).startswith("lastgood")
+    return bool(rules) and (named or any("lastgood_" in str(rule.get("query")) for rule in rules))
