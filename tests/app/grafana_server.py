@@ -241,8 +241,6 @@ class FakeGrafana:
             raise Refused(404, "contact point not found")
         settings = {key: there["settings"].get(key) if value == "[REDACTED]" else value
                     for key, value in given["settings"].items()}  # fmt: skip
-        if settings.get("hmacConfig", {}).get("secret") == "[REDACTED]":
-            settings["hmacConfig"] = {**settings["hmacConfig"], "secret": there["settings"]["hmacConfig"]["secret"]}
         self.contact_points[name] = {**given, "settings": settings, "provenance": "api"}
         return 202, {"message": "contactpoint updated"}
 

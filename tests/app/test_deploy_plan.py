@@ -11,7 +11,8 @@ from tests.app.fixtures import states
 
 from lastgood_console.deploy import compare
 from lastgood_console.deploy.marks import MOST_PER_RUN, id_of, marks_of
-from lastgood_console.deploy.plan import Change, Found, Plan, Wanted, plan, with_route
+from lastgood_console.deploy.plan import plan, with_route
+from lastgood_console.deploy.things import Change, Found, Plan, Wanted
 
 Json = dict[str, Any]
 
@@ -185,6 +186,29 @@ def test_a_secret_that_only_grafana_knows_is_kept_when_the_rest_changes() -> Non
     there = found(contact_points=(point(url="http://old", authorization_credentials=HIDDEN),))
     change = the(plan(wanted(groups=(), contact_points=(point(),)), there), "contact point")
     assert change.payload["settings"] == {"url": "http://c", "authorization_credentials": HIDDEN}
+
+
+SIGNED: Json = {"secret": HIDDEN, "header": "X-Signature"}
+
+
+HEADER: Json = {"header": "X-Signature"}
+
+
+@pytest.mark.parametrize(
+    "hidden", [{"hmacConfig": SIGNED}, {"hmacConfig": HEADER}, {"hmacConfig": HEADER, "hmacConfig.secret": HIDDEN}]
+)
+def test_a_hidden_secret_of_a_signature_is_taken_as_unchanged_wherever_grafana_puts_it(hidden: Json) -> None:
+    there = found(contact_points=(point(**hidden),))
+    target = wanted(groups=(), contact_points=(point(hmacConfig={"secret": "s3cret", "header": "X-Signature"}),))
+    assert the(plan(target, there), "contact point").kind == "unchanged"
+
+
+def test_a_secret_of_a_signature_that_would_be_lost_is_a_conflict() -> None:
+    there = found(contact_points=(point(hmacConfig=SIGNED),))
+    target = wanted(groups=(), contact_points=(point(),))
+    assert not plan(target, there).conflicts
+    moved = replace(target, contact_points=(point(url="http://new"),))
+    assert "set LASTGOOD_WEBHOOK_SECRET to the console's" in plan(moved, there).conflicts[0]
 
 
 def test_a_secret_that_is_not_set_yet_is_a_difference_without_its_text() -> None:

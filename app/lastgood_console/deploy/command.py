@@ -10,9 +10,10 @@ from lastgood_console.deploy.found import check_data_source, read
 from lastgood_console.deploy.grafana import Grafana
 from lastgood_console.deploy.marks import MOST_PER_RUN, marks_of
 from lastgood_console.deploy.options import Options, UsageError, parse
-from lastgood_console.deploy.plan import Json, Plan, plan
+from lastgood_console.deploy.plan import plan
 from lastgood_console.deploy.send import send
 from lastgood_console.deploy.show import annotations_done, done_line, plan_lines, summary
+from lastgood_console.deploy.things import Json, Plan
 from lastgood_console.deploy.wanted import wanted
 from lastgood_console.run_selection import load_runs, say, warn_unreadable
 

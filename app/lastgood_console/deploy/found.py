@@ -6,7 +6,7 @@ from typing import Final
 
 from lastgood_console.deploy.grafana import PAGE, Grafana, GrafanaError
 from lastgood_console.deploy.marks import TAG, run_tag
-from lastgood_console.deploy.plan import Found, Json, Wanted
+from lastgood_console.deploy.things import Found, Json, Wanted
 
 FAR_FUTURE_MS: Final = 4_102_444_800_000  # 2100-01-01
 

@@ -1,87 +1,26 @@
 """Compare what should be in a Grafana with what is there: create, change, remove or leave each thing. Pure.
 
 Only what lastgood put there is ever changed or removed: rules of the folder that came through the API under one of
-our uids, the contact point with our uid, the route to it, annotations with our tag. What a file provisions is Grafana's
-own business and cannot be changed from outside; that, and a rule of somebody else in one of our groups, is a
-*conflict*: it stops everything before anything is sent, and says the way out.
+our uids, the contact point with our uid, the route to it, annotations with our tag.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from lastgood_console.deploy.compare import REDACTED, differences, first_lines
+from lastgood_console.deploy.conflicts import conflicts
 from lastgood_console.deploy.marks import id_of
-
-Json = dict[str, Any]
-Kind = Literal["create", "change", "remove", "unchanged"]
+from lastgood_console.deploy.things import Change, Found, Json, Kind, Plan, Wanted, is_own_rule, place, place_of
 
 RULE_KEYS: Final = (
     "title", "ruleGroup", "folderUID", "condition", "data", "noDataState", "execErrState", "for", "keep_firing_for",
     "labels", "annotations", "isPaused", "notification_settings", "record",
 )  # fmt: skip
 """What a rule consists of. Anything else in an answer was added by the server."""
-SECRET_SETTINGS: Final = ("authorization_scheme", "authorization_credentials", "hmacConfig")
-"""What a contact point shows the console and signs with. Without a token given, it stays as it is."""
-OWN_UID: Final = "lastgood-"
-"""What the uid of everything we put there begins with."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What should be there. ``route`` is None when the notification policy is to be left alone."""
-
-    folder: Json
-    dashboards: tuple[Json, ...] = ()
-    groups: tuple[Json, ...] = ()
-    contact_points: tuple[Json, ...] = ()
-    route: Json | None = None
-    annotations: tuple[Json, ...] = ()
-    renew_secrets: bool = False
-    """Send contact points again, since Grafana does not show whether a secret has changed."""
-    message: str = ""
-    """What the version history of a dashboard says."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What is there, as Grafana answers it. ``dashboards``: uid -> dashboard with its ``meta``."""
-
-    version: str = "unknown"
-    folder: Json | None = None
-    dashboards: Mapping[str, Json] = field(default_factory=dict)
-    rules: tuple[Json, ...] = ()
-    intervals: Mapping[str, int] = field(default_factory=dict)  # group -> seconds
-    contact_points: tuple[Json, ...] = ()
-    policy: Json = field(default_factory=dict)
-    annotations: tuple[Json, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What is to be done with one thing. ``payload`` is what is sent; ``number`` is Grafana's id of an annotation."""
-
-    kind: Kind
-    what: str
-    name: str
-    lines: tuple[str, ...] = ()
-    payload: Json = field(default_factory=dict, hash=False)
-    number: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is to be done, in this order, and what forbids it."""
-
-    changes: tuple[Change, ...]
-    conflicts: tuple[str, ...] = ()
-
-    @property
-    def to_do(self) -> tuple[Change, ...]:
-        """Return the changes that send something."""
-        return tuple(change for change in self.changes if change.kind != "unchanged")
+SECRET_SETTINGS: Final = ("authorization_scheme", "authorization_credentials")
+"""What a contact point shows the console. Without a token given, it stays as it is."""
 
 
 def plan(wanted: Wanted, found: Found) -> Plan:
@@ -99,7 +38,7 @@ def plan(wanted: Wanted, found: Found) -> Plan:
         *_removed_rules(wanted, found),
         *_annotations(wanted, found),
     )
-    return Plan(changes, tuple(_conflicts(wanted, found)))
+    return Plan(changes, tuple(conflicts(wanted, found)))
 
 
 # each kind of thing
@@ -189,7 +128,7 @@ def _groups(wanted: Wanted, found: Found) -> Iterator[Change]:
     there = {rule.get("uid"): rule for rule in found.rules}
     for group in wanted.groups:
         lines = [*_group_lines(group, there, found)]
-        new = not any(_place(rule) == _place_of(group) for rule in found.rules)
+        new = not any(place(rule) == place_of(group) for rule in found.rules)
         if new:
             yield Change("create", "rule group", group["title"], first_lines(lines), group)
         else:
@@ -207,7 +146,7 @@ def _group_lines(group: Json, there: Mapping[Any, Json], found: Found) -> Iterat
             continue
         yield from (f"rule {rule['title']}: {line}" for line in rule_differences(before, rule, group))
     kept = {rule["uid"] for rule in group["rules"]}
-    gone = [rule for rule in found.rules if _place(rule) == _place_of(group) and rule.get("uid") not in kept]
+    gone = [rule for rule in found.rules if place(rule) == place_of(group) and rule.get("uid") not in kept]
     yield from (f"- rule {rule.get('title')}" for rule in gone)
 
 
@@ -220,10 +159,10 @@ def rule_differences(before: Json, rule: Json, group: Json) -> Iterator[str]:
 
 def _removed_rules(wanted: Wanted, found: Found) -> Iterator[Change]:
     """Yield our rules in groups that there are no more. Those of the groups that stay go with their group."""
-    places = {_place_of(group) for group in wanted.groups}
+    places = {place_of(group) for group in wanted.groups}
     kept = {rule["uid"] for group in wanted.groups for rule in group["rules"]}
     for rule in found.rules:
-        folder, group = _place(rule)
+        folder, group = place(rule)
         gone = folder == wanted.folder["uid"] and (folder, group) not in places and rule.get("uid") not in kept
         if gone and is_own_rule(rule):
             yield Change("remove", "rule", str(rule.get("title")), (f"of group {group}",), {"uid": rule["uid"]})
@@ -244,49 +183,3 @@ def _annotations(wanted: Wanted, found: Found) -> Iterator[Change]:
 
 def _changed(what: str, name: str, lines: Sequence[str], payload: Json) -> Change:
     return Change("change" if lines else "unchanged", what, name, first_lines(lines), payload)
-
-
-# whose it is
-
-
-def is_own_rule(rule: Json) -> bool:
-    """Tell whether lastgood put a rule there: through the API, under a uid of ours."""
-    return rule.get("provenance") == "api" and str(rule.get("uid", "")).startswith(OWN_UID)
-
-
-def _place(rule: Json) -> tuple[Any, Any]:
-    return rule.get("folderUID"), rule.get("ruleGroup")
-
-
-def _place_of(group: Json) -> tuple[Any, Any]:
-    return group["folderUid"], group["title"]
-
-
-def _conflicts(wanted: Wanted, found: Found) -> Iterator[str]:
-    yield from (
-        f"dashboard {uid} comes from a file of this Grafana: take it out of the provisioning folder first"
-        for uid, there in found.dashboards.items()
-        if there.get("meta", {}).get("provisioned")
-    )
-    ours = {rule["uid"] for group in wanted.groups for rule in group["rules"]}
-    places = {_place_of(group) for group in wanted.groups}
-    for rule in found.rules:
-        if rule.get("uid") in ours and rule.get("provenance") == "file":
-            yield (
-                f"rule {rule.get('title')} comes from a file of this Grafana: one rule cannot be managed in both ways; "
-                "remove the file and list the rule under deleteRules for one start"
-            )
-        elif rule.get("uid") not in ours and _place(rule) in places and not is_own_rule(rule):
-            yield (
-                f"rule {rule.get('title')} in group {rule.get('ruleGroup')} is not from lastgood and would be lost: "
-                "move it to another group"
-            )
-    points = {point["uid"] for point in wanted.contact_points}
-    for point in found.contact_points:
-        if point.get("uid") in points and point.get("provenance") == "file":
-            yield f"contact point {point.get('name')} comes from a file of this Grafana: remove it there first"
-    if wanted.route is not None and found.policy.get("provenance") == "file":
-        yield (
-            "the notification policy comes from a file of this Grafana: add the route to that file, and give "
-            "--policy keep"
-        )

@@ -11,7 +11,7 @@ from typing import Final
 
 from lastgood.errors import LastgoodError
 from lastgood_console.deploy.grafana import Grafana, GrafanaError
-from lastgood_console.deploy.plan import Change, Json, Kind, Plan
+from lastgood_console.deploy.things import Change, Json, Kind, Plan
 
 
 class SendError(LastgoodError):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from lastgood_console.deploy.plan import Change, Kind, Plan
+from lastgood_console.deploy.things import Change, Kind, Plan
 
 SIGNS: Final[dict[Kind, str]] = {"create": "+", "change": "~", "remove": "-", "unchanged": "="}
 DONE_WORDS: Final[dict[Kind, str]] = {"create": "created", "change": "changed", "remove": "removed"}

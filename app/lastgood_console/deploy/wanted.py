@@ -17,7 +17,7 @@ from lastgood_alerts.grafana import DATASOURCE_UID
 from lastgood_alerts.grafana import FOLDER as FOLDER_NAME
 from lastgood_alerts.prometheus import COMPONENT, CONSOLE_URL
 from lastgood_console.deploy.options import Options
-from lastgood_console.deploy.plan import Json, Wanted
+from lastgood_console.deploy.things import Json, Wanted
 
 FOLDER: Final[Json] = {"uid": FOLDER_NAME, "title": FOLDER_NAME}
 MATCHERS: Final = (("component", "=", COMPONENT),)
