@@ -69,6 +69,20 @@ def _holds_the_files(run_dir: Path) -> None:
     assert (run_dir / "checkpoints" / "a1-step-000050").is_file()
 
 
+def test_fake_gpus_are_named_as_fakes_in_the_terminal_and_the_files(tmp_path: Path) -> None:
+    done = demo("--fault", "nan", "--step", "20", "--steps", "30", "--fake-gpu", "--run-dir", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Every rank has a fake GPU (--fake-gpu)" in done.stdout
+    assert "◆ ATTRIBUTED to a fake GPU" in done.stdout
+    (report,) = (tmp_path / "run" / "exports").glob("*.html")
+    assert "Rank 3 (node-b, fake GPU " in report.read_text()
+    suspects = json.loads(report.with_suffix(".json").read_text())["suspects"]
+    assert [suspect["gpu_uuid"][:9] for suspect in suspects] == ["FAKE-GPU-"]
+    state = Follower(tmp_path / "run", "run").poll(1)
+    assert state
+    assert all(place.gpu_uuid.startswith("FAKE-GPU-") for attempt in state.attempts for place in attempt.places)
+
+
 def test_a_run_without_a_fault_finds_nothing(tmp_path: Path) -> None:
     done = demo("--fault", "none", "--run-dir", str(tmp_path / "run"), "--no-console")
     assert done.returncode == 0, done.stdout + done.stderr
