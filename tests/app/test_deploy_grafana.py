@@ -154,10 +154,21 @@ def test_a_policy_that_changes_meanwhile_is_not_overwritten(fake: FakeGrafana, c
     assert "was changed by somebody else meanwhile" in said(capsys)
 
 
+def test_what_a_file_provisions_as_it_should_be_is_left_alone(fake: FakeGrafana) -> None:
+    deploy(fake)
+    for board in fake.dashboards.values():
+        board["meta"]["provisioned"] = True
+    for thing in (*fake.rules.values(), *fake.contact_points.values(), fake.policy):
+        thing["provenance"] = "file"
+    assert deploy(fake) == 0
+    assert fake.writes == []
+
+
 def test_what_a_file_provisions_stops_everything_before_anything_is_sent(fake: FakeGrafana, capsys: Capture) -> None:
     deploy(fake)
     fake.dashboards["lastgood-run"]["meta"]["provisioned"] = True
-    fake.rules["lastgood-replay-mismatch"] |= {"provenance": "file"}
+    fake.dashboards["lastgood-run"]["dashboard"]["title"] = "Older"
+    fake.rules["lastgood-replay-mismatch"] |= {"provenance": "file", "for": "9m"}
     fake.policy = {**fake.policy, "routes": [], "provenance": "file"}
     capsys.readouterr()
     assert deploy(fake) == 2
@@ -165,6 +176,21 @@ def test_what_a_file_provisions_stops_everything_before_anything_is_sent(fake: F
     text = said(capsys)
     for what in ("dashboard lastgood-run", "rule ReplayMismatch", "the notification policy"):
         assert f"  {what} comes from a file" in text
+
+
+@pytest.mark.parametrize(
+    ("part", "written"),
+    [("dashboards", {"/folders", "/dashboards/db"}), ("annotations", {"/annotations"}),
+     ("alerts", {"/folders", f"{RULES}/contact-points", f"{RULES}/policies", PUT_GROUP.rpartition("/")[0]})],
+)  # fmt: skip
+def test_only_a_part_is_deployed_and_read_when_asked(
+    fake: FakeGrafana, tmp_path: Path, part: str, written: set[str]
+) -> None:
+    run_dir = run_dirs.written(run_dirs.gradient(), tmp_path / "llama-7b")
+    assert deploy(fake, "--only", part, "--annotations", str(run_dir)) == 0
+    assert {path.rpartition("/")[0] if "/rule-groups/" in path else path for _, path in fake.writes} == written
+    read = {path for method, path in fake.requests if method == "GET"}
+    assert (f"{RULES}/alert-rules" in read) == (part == "alerts")
 
 
 def test_console_and_data_source_stand_in_dashboards_rules_and_contact_point(fake: FakeGrafana) -> None:
@@ -351,6 +377,7 @@ def test_a_grafana_that_cannot_be_reached_is_said(capsys: Capture) -> None:
         (["--url", "http://host", "--token", "a", "--token-file", "b"], "give --token or --token-file, not both"),
         (["--url", "http://host", "--token-file", "/nowhere"], "cannot read the token from /nowhere"),
         (["--url", "http://host", "--token", "two words"], "the token is empty or holds characters that no token has"),
+        (["--url", "http://host", "--only", "annotations"], "say of which runs with --annotations RUNS"),
         (["--url", "http://host", "--annotations", "/nowhere"], "/nowhere does not exist"),
     ],
 )

@@ -117,15 +117,22 @@ def test_a_rule_that_changed_its_group_is_moved_not_removed() -> None:
 @pytest.mark.parametrize(
     ("there", "said"),
     [
-        (found(stored(rule("One"), provenance="file")), "rule One comes from a file"),
+        (found(stored(rule("One"), provenance="file", isPaused=True)), "rule One comes from a file"),
         (found(stored(rule("Mine"), uid="mine", provenance="")), "rule Mine in group runs is not from lastgood"),
-        (found(contact_points=({"uid": "c", "name": "n", "provenance": "file"},)), "contact point n comes from a file"),
+        (
+            found(contact_points=({"uid": "c", "name": "x", "settings": {}, "provenance": "file"},)),
+            "contact point n comes from a file",
+        ),
         (found(policy={"provenance": "file"}), "the notification policy comes from a file"),
         (found(dashboards={"d": {"dashboard": {}, "meta": {"provisioned": True}}}), "dashboard d comes from a file"),
     ],
 )
 def test_what_is_not_ours_to_change_is_a_conflict_with_a_way_out(there: Found, said: str) -> None:
-    target = wanted(contact_points=({"uid": "c", "name": "n", "settings": {}},), route=ROUTE)
+    target = wanted(
+        contact_points=({"uid": "c", "name": "n", "settings": {}},),
+        route=ROUTE,
+        dashboards=({"uid": "d", "title": "D"},),
+    )
     conflicts = plan(target, there).conflicts
     assert len(conflicts) == 1
     assert conflicts[0].startswith(said)

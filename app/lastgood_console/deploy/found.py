@@ -12,16 +12,16 @@ FAR_FUTURE_MS: Final = 4_102_444_800_000  # 2100-01-01
 
 
 def read(grafana: Grafana, wanted: Wanted, runs: tuple[str, ...]) -> Found:
-    """Return what is there. Raises :class:`GrafanaError` when it cannot be read."""
+    """Return what is there of what is asked for. Raises :class:`GrafanaError` when it cannot be read."""
     folder = wanted.folder["uid"]
     dashboards = {board["uid"]: grafana.dashboard(board["uid"]) for board in wanted.dashboards}
     groups = {group["title"]: grafana.rule_group(folder, group["title"]) for group in wanted.groups}
     return Found(
-        folder=grafana.folder(folder),
+        folder=grafana.folder(folder) if dashboards or groups else None,
         dashboards={uid: there for uid, there in dashboards.items() if there is not None},
-        rules=tuple(grafana.rules()),
+        rules=tuple(grafana.rules()) if groups else (),
         intervals={title: int(there.get("interval", 0)) for title, there in groups.items() if there is not None},
-        contact_points=tuple(grafana.contact_points()),
+        contact_points=tuple(grafana.contact_points()) if wanted.contact_points else (),
         policy=grafana.policy() if wanted.route is not None else {},
         annotations=tuple(mark for run in runs for mark in _annotations(grafana, run)),
     )

@@ -20,6 +20,7 @@ from lastgood_alerts.prometheus import CONSOLE_URL
 from lastgood_console.run_selection import RUN_HELP
 
 DEFAULT_TIMEOUT_SECONDS: Final = 15.0
+PARTS: Final = ("dashboards", "alerts", "annotations")
 
 
 class UsageError(LastgoodError):
@@ -43,6 +44,7 @@ class Options:
     renew_token: bool = False
     data_source: str = DATASOURCE_UID
     policy: str = "add"
+    parts: frozenset[str] = frozenset(PARTS)
     annotations: str | None = None
     dry_run: bool = False
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
@@ -51,6 +53,9 @@ class Options:
 def parse(arguments: list[str], environ: Mapping[str, str] = os.environ) -> Options:
     """Return the options. Raises :class:`UsageError`."""
     given = parser().parse_args(arguments)
+    parts = frozenset(given.only or PARTS)
+    if parts == {"annotations"} and given.annotations is None:
+        raise UsageError("--only annotations: say of which runs with --annotations RUNS")
     console_token = environ.get("LASTGOOD_TOKEN", "")
     if given.console_token_file is not None:
         console_token = _read_token(given.console_token_file)
@@ -64,7 +69,8 @@ def parse(arguments: list[str], environ: Mapping[str, str] = os.environ) -> Opti
         renew_token=given.renew_token,
         data_source=given.datasource_uid,
         policy=given.policy,
-        annotations=given.annotations,
+        parts=parts,
+        annotations=given.annotations if "annotations" in parts else None,
         dry_run=given.dry_run,
         timeout_seconds=given.timeout,
     )
@@ -98,6 +104,9 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--datasource-uid", default=DATASOURCE_UID, metavar="UID",
         help="uid of the Prometheus data source; default: %(default)s")  # fmt: skip
+    add("--only", action="append", choices=PARTS, metavar="PART",
+        help="dashboards, alerts (rules, contact point, route) or annotations; may be given again; "
+        "default: all")  # fmt: skip
     add("--policy", choices=("add", "keep"), default="add",
         help="add: put our route into the notification policy, and nothing else; keep: leave it alone; "
         "default: %(default)s")  # fmt: skip

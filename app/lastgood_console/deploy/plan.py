@@ -30,7 +30,7 @@ def plan(wanted: Wanted, found: Found) -> Plan:
     dashboards and its route exist.
     """
     changes = (
-        _folder(wanted, found),
+        *_folder(wanted, found),
         *_dashboards(wanted, found),
         *_contact_points(wanted, found),
         *_policy(wanted, found),
@@ -38,15 +38,16 @@ def plan(wanted: Wanted, found: Found) -> Plan:
         *_removed_rules(wanted, found),
         *_annotations(wanted, found),
     )
-    return Plan(changes, tuple(conflicts(wanted, found)))
+    return Plan(changes, tuple(conflicts(wanted, found, changes)))
 
 
 # each kind of thing
 
 
-def _folder(wanted: Wanted, found: Found) -> Change:
-    kind: Kind = "unchanged" if found.folder else "create"
-    return Change(kind, "folder", wanted.folder["title"], payload=wanted.folder)
+def _folder(wanted: Wanted, found: Found) -> Iterator[Change]:
+    if wanted.dashboards or wanted.groups:
+        kind: Kind = "unchanged" if found.folder else "create"
+        yield Change(kind, "folder", wanted.folder["title"], payload=wanted.folder)
 
 
 def _dashboards(wanted: Wanted, found: Found) -> Iterator[Change]:
@@ -159,6 +160,8 @@ def rule_differences(before: Json, rule: Json, group: Json) -> Iterator[str]:
 
 def _removed_rules(wanted: Wanted, found: Found) -> Iterator[Change]:
     """Yield our rules in groups that there are no more. Those of the groups that stay go with their group."""
+    if not wanted.groups:  # alerts are not asked for: nothing is known of what there should be
+        return
     places = {place_of(group) for group in wanted.groups}
     kept = {rule["uid"] for group in wanted.groups for rule in group["rules"]}
     for rule in found.rules:

@@ -27,15 +27,17 @@ MATCHERS: Final = (("component", "=", COMPONENT),)
 def wanted(options: Options, annotations: list[Json]) -> Wanted:
     """Return what should be there. ``annotations`` are those of the runs that were asked for."""
     console = options.console_url
+    rules = grafana_api.rule_groups(console_url=console, datasource_uid=options.data_source)
     points = grafana_api.contact_points(
         webhook_url=f"{options.webhook_base}/api/alerts", token=options.console_token, secret=options.console_secret
     )
+    boards, alerts = "dashboards" in options.parts, "alerts" in options.parts
     return Wanted(
         folder=FOLDER,
-        dashboards=tuple(dashboards(console, options.data_source)),
-        groups=tuple(grafana_api.rule_groups(console_url=console, datasource_uid=options.data_source)),
-        contact_points=tuple(points),
-        route=route(grafana_api.policy()) if options.policy == "add" else None,
+        dashboards=tuple(dashboards(console, options.data_source)) if boards else (),
+        groups=tuple(rules) if alerts else (),
+        contact_points=tuple(points) if alerts else (),
+        route=route(grafana_api.policy()) if alerts and options.policy == "add" else None,
         annotations=tuple(annotations),
         renew_secrets=options.renew_token,
         message=f"lastgood {__version__}",
