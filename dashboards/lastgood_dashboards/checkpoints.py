@@ -24,7 +24,7 @@ from lastgood_dashboards.spec import (
 from lastgood_dashboards.trust import by_trust
 
 RUN: Final = 'run="$run"'
-NO_RUN: Final = "No ledger knows this run"
+NO_RUN: Final = "No ledger reports this run"
 NO_SAVE: Final = "Nothing saved yet"
 NO_TRUSTED: Final = "No trusted checkpoint"
 

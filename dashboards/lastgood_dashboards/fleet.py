@@ -26,7 +26,7 @@ from lastgood_dashboards.trust import by_trust
 RUNS: Final = 'run=~"$run"'
 _HOUR: Final = 'window="1h"'
 OPEN: Final = 'status=~"open|reopened"'
-NO_RUN: Final = "No run known to a ledger"
+NO_RUN: Final = "No ledger reports a run"
 
 NOW: Final = Row(
     id=100, title="Now",
@@ -61,10 +61,11 @@ NOW: Final = Row(
         ),
         Panel(
             id=5, kind="stat", title="Age of what is shown", width=4, height=4, empty=NO_RUN, unit="s", decimals=0,
-            says="Seconds since the ledger last read the journals, of the run that was read the longest ago. Above a "
-                 "minute everything else here is old.",
+            says="Seconds since the ledger last read the journals, of the run that was read the longest ago within the "
+                 "last hour. Above a minute what is shown here is old, and soon it is gone.",
             queries=(
-                Query(expr=f"time() - min ({ledger('ledger_last_read_timestamp_seconds', RUNS)})", legend="age"),
+                Query(expr=f"time() - min ({latest('ledger_last_read_timestamp_seconds', RUNS, by='run', over='1h')})",
+                      legend="age"),
             ),
             steps=((None, PLAIN), (60, LATE)),
         ),
@@ -77,6 +78,7 @@ TABLES: Final = Row(
         open_incidents(6, RUNS, one_run=False),
         Panel(
             id=7, kind="table", title="Runs", width=24, height=9, empty=NO_RUN, labels=("run",),
+            highest_first="open incidents",
             says="Every run a ledger knows. Last good is the step of the checkpoint to resume from.",
             queries=(
                 Query(expr=ledger("run_active", RUNS), legend="state",
@@ -141,6 +143,8 @@ TRENDS: Final = Row(
     ),
 )  # fmt: skip
 
+_MOST_ACCUSED: Final = f"topk(20, {accusations('90d')})"
+
 LEDGER: Final = Row(
     id=130, title="Devices and ledger",
     panels=(
@@ -148,10 +152,11 @@ LEDGER: Final = Row(
             id=12, kind="table", title="Devices accused most", width=12, empty="No device accused within 90 days",
             says="Incidents that named a device, over all runs and restarts. The identity is node and GPU, never the "
                  "rank. A device that is accused twice comes back a third time.",
-            labels=("node", "gpu_uuid"),
+            labels=("node", "gpu_uuid"), highest_first="within 90 days",
             queries=(
-                Query(expr=f"topk(20, {accusations('90d')})", legend="within 90 days"),
-                Query(expr=accusations("7d"), legend="within 7 days", steps=((None, PLAIN), (2, BAD))),
+                Query(expr=_MOST_ACCUSED, legend="within 90 days"),
+                Query(expr=f"{accusations('7d')} and {_MOST_ACCUSED}", legend="within 7 days",
+                      steps=((None, PLAIN), (2, BAD))),
             ),
             links={"node": node_links()},
         ),

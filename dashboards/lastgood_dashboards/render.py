@@ -127,6 +127,8 @@ def _table(panel: Panel, place: Place) -> table.Panel:
         builder = builder.mappings([_mapping(panel.texts)])
     builder = builder.with_transformation(dashboard.DataTransformerConfig(id_val="merge", options={}))
     builder = builder.with_transformation(dashboard.DataTransformerConfig(id_val="organize", options=_columns(panel)))
+    if panel.highest_first:
+        builder = builder.sort_by([build_common.TableSortByFieldState().display_name(panel.highest_first).desc(True)])
     for label, links in panel.links.items():
         shown = [{"title": link.title, "url": link.url, "targetBlank": link.outside} for link in links]
         builder = builder.override_by_name(_header(label), [dashboard.DynamicConfigValue("links", shown)])

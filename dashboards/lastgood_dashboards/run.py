@@ -28,7 +28,7 @@ from lastgood_dashboards.spec import (
 
 RUN: Final = 'run="$run"'
 NODE: Final = 'node=~"$node"'
-NO_RUN: Final = "No ledger knows this run"
+NO_RUN: Final = "No ledger reports this run"
 NO_RANK: Final = "No sample from a rank"
 NO_CHECK: Final = "No check runs, or none has begun"
 RANK_LEGEND: Final = "rank {{rank}}, {{node}}, {{gpu_uuid}}"

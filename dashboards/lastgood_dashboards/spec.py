@@ -66,7 +66,8 @@ class Panel:
     """One panel. ``id`` never changes: links and alert rules point to it.
 
     ``empty`` is what it says without data, which is never the same as zero. ``texts`` gives a value a word and a
-    colour. ``labels`` are the label columns of a table, in order; ``links`` belong to the label they are keyed by (of a
+    colour. ``labels`` are the label columns of a table, in order, and ``highest_first`` is the
+    header of the column that sorts it; ``links`` belong to the label they are keyed by (of a
     line: the key is empty).
     """
 
@@ -86,6 +87,7 @@ class Panel:
     high: float | None = None
     stacked: bool = False
     labels: tuple[str, ...] = ()
+    highest_first: str = ""
     links: Mapping[str, tuple[Link, ...]] = field(default_factory=dict, hash=False)
 
     @property
