@@ -32,7 +32,7 @@ from lastgood.publisher import Publisher
 from lastgood.push import END_SECONDS, pusher_for
 from lastgood.rank_metrics import RankMetrics
 from lastgood.state import Place
-from lastgood.targets import write_targets
+from lastgood.targets import withdraw_targets, write_targets
 from lastgood.topology_files import topology_name, write_topology
 
 
@@ -89,6 +89,7 @@ class Session:
         self.metrics.device = self.devices.current
         self.pusher = pusher_for(config, self.metrics, f"{self.place.node}:{world.rank}", self.metrics.error)
         self.topology = topology_name(self.attempt)
+        self._targets = b""  # what rank 0 wrote into targets.json
         self.endpoint = self._serve()
         if world.rank == 0:
             self.publisher.remember(self.places)
@@ -130,9 +131,17 @@ class Session:
         deadline = time.monotonic() + END_SECONDS
         self.devices.close()
         self.pusher.end()
+        self._withdraw()
         self.endpoint.close()
         self.publisher.close()
         self.pusher.close(max(0.0, deadline - time.monotonic()))
+
+    def _withdraw(self) -> None:
+        """Take the targets back while rank 0 still holds its port: no newer attempt can have written the same."""
+        with suppress(OSError):
+            if self._targets:
+                withdraw_targets(self.run_dir, self._targets)
+        self._targets = b""
 
     def _watched(self, found: Devices) -> DeviceWatch | NoDevices:
         if found.open_sensors is None:
@@ -192,7 +201,7 @@ class Session:
         rows = self.world.gather_json([host, endpoint.port])
         if self.world.rank == 0 and self.journaling:
             try:
-                write_targets(self.run_dir, [(row[0], row[1]) for row in rows])
+                self._targets = write_targets(self.run_dir, [(row[0], row[1]) for row in rows]).read_bytes()
             except OSError as error:
                 self.metrics.error("delivery")
                 warn(f"cannot write {self.run_dir / 'targets.json'}: {error}. Prometheus will not find the ranks.")

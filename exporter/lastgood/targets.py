@@ -52,6 +52,16 @@ def write_targets(run_dir: Path | str, endpoints: Iterable[tuple[str, int | None
     return path
 
 
+def withdraw_targets(run_dir: Path | str, written: bytes) -> None:
+    """Take an attempt's targets back when it ends, unless a newer attempt has written its own.
+
+    ``written`` is what this attempt's file held. Raises OSError when the file cannot be read or written.
+    """
+    path = Path(run_dir) / NAME
+    if path.read_bytes() == written:
+        write_targets(run_dir, [])
+
+
 def target_groups(ledger: LedgerView, clock: Callable[[], float] = time.time) -> list[dict[str, Any]]:
     """Return the targets of every active run, as Prometheus's HTTP service discovery expects them."""
     groups = []

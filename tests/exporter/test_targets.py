@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
+from typing import Any
 
-from lastgood.targets import write_targets
+import pytest
+from tests.exporter.histories import BEGIN, History
+
+from lastgood.state import RunState
+from lastgood.targets import GIVEN_UP_SECONDS, read_targets, target_groups, withdraw_targets, write_targets
 
 
 def test_targets_are_in_the_order_of_the_ranks_and_carry_no_labels(tmp_path: Path) -> None:
@@ -37,3 +43,67 @@ def test_prometheus_as_another_user_may_read_it(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.touch()
     assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(other.stat().st_mode)
+
+
+def test_an_attempt_that_ends_takes_its_targets_back_but_not_those_of_the_next(tmp_path: Path) -> None:
+    first = write_targets(tmp_path, [("node-a", 9470)]).read_bytes()
+    write_targets(tmp_path, [("node-a", 9471)])
+    withdraw_targets(tmp_path, first)
+    assert read_targets(tmp_path) == ["node-a:9471"]
+    withdraw_targets(tmp_path, (tmp_path / "targets.json").read_bytes())
+    assert json.loads((tmp_path / "targets.json").read_text()) == []
+
+
+class Runs:
+    """Know the given runs, each in a folder of its name."""
+
+    def __init__(self, folder: Path, *found: RunState) -> None:
+        self.folder, self.found = folder, found
+        for state in found:
+            (folder / state.run).mkdir(exist_ok=True)
+
+    def runs(self) -> dict[str, RunState]:
+        return {state.run: state for state in self.found}
+
+    def path_of(self, name: str) -> Path | None:
+        return self.folder / name
+
+
+def started(run: str, **more: Any) -> RunState:
+    return History(run=run, **more).start().state()
+
+
+def test_discovery_knows_the_ranks_of_every_active_run_under_no_label_of_ours(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, started("a"), started("b"), History(run="c").start().end(5, "completed").state())
+    for name in "abc":
+        write_targets(tmp_path / name, [("node-" + name, 9470)])
+    assert target_groups(runs, lambda: BEGIN) == [
+        {"targets": ["node-a:9470"], "labels": {"__meta_lastgood_run": "a"}},
+        {"targets": ["node-b:9470"], "labels": {"__meta_lastgood_run": "b"}},
+    ]
+
+
+def test_a_run_without_a_word_for_a_day_is_given_up(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, started("a"))
+    write_targets(tmp_path / "a", [("node-a", 9470)])
+    assert len(target_groups(runs, lambda: BEGIN + GIVEN_UP_SECONDS)) == 1
+    assert target_groups(runs, lambda: BEGIN + GIVEN_UP_SECONDS + 2) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[1]", "[" * 100_000, '{"targets": ["a:1"]}', '[{"targets": [5, "x y:1", "a:1/../x", "a:", "$(x):1"]}]'],
+)
+def test_what_is_no_list_of_addresses_has_none(tmp_path: Path, content: str) -> None:
+    (tmp_path / "targets.json").write_text(content)
+    assert read_targets(tmp_path) == []
+
+
+def test_a_link_is_not_followed_and_a_pipe_not_waited_for(tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    other.write_text('[{"targets": ["a:1"]}]')
+    (tmp_path / "targets.json").symlink_to(other)
+    assert read_targets(tmp_path) == []
+    (tmp_path / "targets.json").unlink()
+    os.mkfifo(tmp_path / "targets.json")
+    assert read_targets(tmp_path) == []
