@@ -345,6 +345,18 @@ def test_a_receiver_that_is_not_there_delays_neither_a_step_nor_the_end(
     assert pusher.sent == 0
 
 
+def test_at_the_end_what_cannot_be_taken_is_tried_once_more_and_no_oftener(
+    push: Callable[..., Pusher], metrics: RankMetrics, clock: Clock, sink: Sink
+) -> None:
+    sink.answers = [(503, {}, "")] * 1000
+    pusher = push()
+    do_step(pusher, metrics, clock, 1)
+    until(lambda: sink.heads)
+    pusher.close()
+    assert len(sink.heads) <= 2
+    assert pusher.lost == len(metrics.freeze())
+
+
 def test_steps_after_the_end_are_not_taken(
     push: Callable[..., Pusher], metrics: RankMetrics, clock: Clock, sink: Sink
 ) -> None:
@@ -358,7 +370,7 @@ def test_steps_after_the_end_are_not_taken(
 
 def test_a_forked_worker_neither_pushes_nor_ends_the_series_of_its_parent(sink: Sink) -> None:
     script = (
-        "import os, sys, time\nfrom prometheus_client import CollectorRegistry\n"
+        "import os, sys, threading, time\nfrom prometheus_client import CollectorRegistry\n"
         "from lastgood.push import Pusher\nfrom lastgood.push_receiver import Receiver\n"
         "from lastgood.push_wire import packer\nfrom lastgood.rank_metrics import RankMetrics\n"
         "m = RankMetrics(CollectorRegistry(), run='r', rank=0, node='n', local_rank=0, gpu_uuid='c', attempt=1, "
@@ -366,6 +378,9 @@ def test_a_forked_worker_neither_pushes_nor_ends_the_series_of_its_parent(sink: 
         "p = Pusher(Receiver(sys.argv[1]), m, packer(), instance='i', interval=0)\n"
         "m.step(1, None, None)\np.step()\n"
         "while not p.sent: time.sleep(0.01)\n"
+        "held = threading.Event()\n"
+        "def hold():\n    with p._changed:\n        held.set()\n        time.sleep(0.5)\n"
+        "threading.Thread(target=hold).start()\nheld.wait()\n"  # as the pusher's own thread may hold it
         "pid = os.fork()\n"
         "if pid == 0:\n    m.step(9, None, None)\n    p.step()\n    p.end()\n    p.close()\n    os._exit(0)\n"
         "os.waitpid(pid, 0)\nm.step(2, None, None)\np.step()\np.close()\n"
