@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -386,6 +387,14 @@ def test_a_wrong_command_line_is_one_sentence(options: list[str], hint: str, cap
     text = said(capsys)
     assert hint in text
     assert "pw-1" not in text
+
+
+def test_without_the_extra_it_says_how_to_install_it_safely(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    for name in [name for name in sys.modules if name.startswith("lastgood_console.deploy")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "grafana_client.api", None)
+    assert cli.main(["grafana", "deploy", "--url", "http://host"]) == 2
+    assert "URLLIB3_NO_OVERRIDE=1 pip install --no-binary urllib3-future 'lastgood[grafana]'" in said(capsys)
 
 
 def test_no_token_says_how_to_make_one(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
