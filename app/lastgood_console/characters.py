@@ -8,6 +8,7 @@ around them.
 
 from __future__ import annotations
 
+import html
 import unicodedata
 from typing import Final
 
@@ -27,6 +28,11 @@ def steers(character: str) -> bool:
 def tamed(text: str, keep: str = "\n") -> str:
     """Return a text with a visible mark in place of every character that steers, but for those in ``keep``."""
     return "".join(REPLACEMENT if steers(c) and c not in keep else c for c in text)
+
+
+def escape(text: str, quote: bool = True) -> str:
+    """Return a text for HTML: its marks escaped, and tamed."""
+    return html.escape(tamed(text, keep="\n\t"), quote)
 
 
 def one_line(text: str) -> str:

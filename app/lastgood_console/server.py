@@ -22,7 +22,9 @@ from lastgood.ledger import Ledger, default_state_dir
 from lastgood.serve import add_arguments, run_paths, warn
 from lastgood_console.alerts.fleet import FleetAlerts
 from lastgood_console.alerts.intake import AlertIntake
+from lastgood_console.desk import Desk
 from lastgood_console.export.tokens import ThemeName, theme
+from lastgood_console.people_journal import PeopleJournal
 from lastgood_console.store import Store, use
 
 PORTS_TO_TRY: Final = 50
@@ -41,15 +43,17 @@ def main(args: Sequence[str]) -> int:
     paths = run_paths(options.runs)
     state_dir = options.state or default_state_dir(paths)
     fleet = FleetAlerts(state_dir)
-    store = open_store(paths, state_dir, fleet)
+    store = open_store(paths, state_dir, fleet, token)
     announce(options.host, port, options.port, paths, token)
     _serve(store, options.host, port, *intakes(store, fleet, state_dir, token))
     return 0
 
 
-def open_store(paths: Sequence[Path], state_dir: Path, fleet: FleetAlerts) -> Store:
-    """Open the process's store on these run directories."""
-    return use(Store(Ledger(paths, state_dir=state_dir), fleet=fleet, places=tuple(paths)))
+def open_store(paths: Sequence[Path], state_dir: Path, fleet: FleetAlerts, token: str | None = None) -> Store:
+    """Open the process's store on these run directories, and the desk where its visitors act."""
+    store = Store(Ledger(paths, state_dir=state_dir), fleet=fleet, places=tuple(paths))
+    store.desk = Desk(store, PeopleJournal(state_dir), token)
+    return use(store)
 
 
 def intakes(

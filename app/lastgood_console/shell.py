@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import Final
 
 import streamlit as st
 
+from lastgood_console.characters import escape
 from lastgood_console.components.heads import freshness
 from lastgood_console.export.tokens import ThemeName
 from lastgood_console.store import STALE_SECONDS, Snapshot, current

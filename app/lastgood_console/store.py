@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event as Signal
 from threading import Lock, Thread
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from lastgood.events import Event, ProgressData
 from lastgood.state import RunState
@@ -23,6 +23,9 @@ from lastgood_console.alerts.fleet import FleetAlerts, Heartbeat
 
 REFRESH_SECONDS: Final = 1.0
 STALE_SECONDS: Final = 60.0
+
+if TYPE_CHECKING:
+    from lastgood_console.desk import Desk
 
 log = logging.getLogger("lastgood.console")
 
@@ -74,6 +77,7 @@ class Store:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.ledger, self.places, self.clock = ledger, places, clock
+        self.desk: Desk | None = None  # where visitors act; None: they only look
         self._fleet = fleet
         self._lock = Lock()
         self._snapshot = Snapshot()

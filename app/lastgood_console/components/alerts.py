@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from typing import Final
 
 from lastgood.alert_story import SOURCES, alerts_in, standing
@@ -11,6 +10,7 @@ from lastgood.events import Event
 from lastgood.state import RunState
 from lastgood.wording import age_text, moment
 from lastgood_console.alerts.fleet import FLEET, Heartbeat
+from lastgood_console.characters import escape
 from lastgood_console.components.symbols import Symbol, marked, symbol
 from lastgood_console.components.tables import NOTHING, Column, table_html
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lastgood.state import Checkpoint, FailedSave, Incident, LastGood, RunState, Trust
+from lastgood.state import Checkpoint, FailedSave, Incident, LastGood, RunState, Trust, Word
 from lastgood.wording import (
     NOT_NEEDED,
     NOTHING_KNOWN,
@@ -21,6 +21,7 @@ from lastgood.wording import (
     age_text,
     clock_text,
     cost_text,
+    date_text,
     duration_text,
     has_gpu,
     joined,
@@ -176,9 +177,14 @@ def cost_panel(incident: Incident) -> Panel:
 
 
 def reasons(incident: Incident) -> Mapping[str, tuple[str, ...]]:
-    """Return WHY, AGAINST and UNKNOWN: at most three sentences each, never empty."""
+    """Return WHY, AGAINST and UNKNOWN: at most three sentences each, never empty; and the CAUSE, once it is named."""
     groups = {"WHY": incident.reasons_for, "AGAINST": incident.reasons_against, "UNKNOWN": incident.unknown}
-    return {word: _at_most(tuple(map(sentence, found))) for word, found in groups.items()}
+    said = {word: _at_most(tuple(map(sentence, found))) for word, found in groups.items()}
+    return said | ({"CAUSE": _cause(incident.cause)} if incident.cause else {})
+
+
+def _cause(cause: Word) -> tuple[str, ...]:
+    return (sentence(cause.text), f"Said by {cause.by}, {date_text(cause.at)} UTC.")
 
 
 def _at_most(found: tuple[str, ...]) -> tuple[str, ...]:
@@ -237,10 +243,11 @@ def standing(incident: Incident, now: str) -> tuple[str, ...]:
     """Return how the incident stands, how long that took, and since when it is known."""
     end = incident.closed_at if incident.state == "closed" else incident.recovered_at
     took = ""
+    seen = f", acknowledged by {incident.acknowledged.by}" if is_open(incident) and incident.acknowledged else ""
     seconds = (moment(end) - moment(incident.opened_at)).total_seconds() if end and not is_open(incident) else 0.0
     if seconds >= 1:
         took = f" after {duration_text(seconds)}"
-    return (state_words(incident, now) + took, f"known since {clock_text(incident.opened_at)} UTC")
+    return (state_words(incident, now) + took + seen, f"known since {clock_text(incident.opened_at)} UTC")
 
 
 def sentence(words: str) -> str:

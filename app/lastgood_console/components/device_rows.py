@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import Final
 
 from lastgood.wording import age_text, gpu_text, has_gpu, moment
+from lastgood_console.characters import escape
 from lastgood_console.components.devices import DeviceRow, Seat, is_repeat_offender
 from lastgood_console.components.symbols import marked
 from lastgood_console.components.tables import MOST_ROWS, NOTHING, Column, table_html

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from html import escape
 
 from lastgood.state import RunState
 from lastgood.wording import age_text
+from lastgood_console.characters import escape
 from lastgood_console.components.symbols import symbol
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from math import ceil
 from typing import Final
 
 from lastgood.events import ProgressData
 from lastgood.state import CheckStatus, RunState
 from lastgood.wording import step_text
+from lastgood_console.characters import escape
 
 PROGRESS_SECONDS: Final = 30.0
 LINES_UNTIL_LATE: Final = 3

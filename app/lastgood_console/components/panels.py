@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from html import escape
-
 from lastgood.state import Incident
 from lastgood.wording import headline, nature_phrase, scope_phrase, status_word
+from lastgood_console.characters import escape
 from lastgood_console.components.decision import Advice, Panel, reasons, standing
 from lastgood_console.components.symbols import STATUS_SYMBOL, colour_class, symbol, trust_mark
 

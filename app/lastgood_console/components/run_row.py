@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import Final
 
 from lastgood.events import ProgressData
 from lastgood.state import RunState
 from lastgood.wording import age_text, moment, resume_headline
+from lastgood_console.characters import escape
 from lastgood_console.components.decision import is_open
 from lastgood_console.components.meters import meters, meters_html
 from lastgood_console.components.strip import is_last_good, layout, strip_html

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Final
 
 from lastgood.state import Attempt, Checkpoint, Incident, RunState, Trust, Window
 from lastgood.wording import TRUSTED_MEANS, step_text, window_text
+from lastgood_console.characters import escape
 from lastgood_console.components.symbols import symbol
 
 MOST_LINES: Final = 3

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import Final, Literal
 
 from lastgood.events import Result, Status
 from lastgood.state import Trust
 from lastgood.wording import RESULT_WORDS
+from lastgood_console.characters import escape
 
 Symbol = Literal[
     "trusted", "unverified", "suspect", "tainted", "missing", "unreadable",

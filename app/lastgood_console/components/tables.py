@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any, Final
 
 from lastgood.events import ProgressData, Result
@@ -20,9 +19,11 @@ from lastgood.wording import (
     step_text,
     window_text,
 )
+from lastgood_console.characters import escape
 from lastgood_console.components.decision import sentence
 from lastgood_console.components.strip import is_last_good
 from lastgood_console.components.symbols import marked, result_mark, status_mark, trust_mark
+from lastgood_console.export.story import split
 
 MOST_ROWS: Final = 200
 NOTHING: Final = "–"
@@ -99,8 +100,14 @@ def story_html(told: Iterable[TimelineEntry]) -> str:
     """Return the table "What happened, and when we knew"."""
     found = list(told)[:MOST_ROWS]
     day = found[0].known_at[:10] if found else ""
-    rows = [("", [_happened(e, day), _clock(e.known_at, day), escape(e.text), escape(e.who)]) for e in found]
+    rows = [("", [_happened(e, day), _clock(e.known_at, day), _event(e), f"<bdi>{escape(e.who)}</bdi>"]) for e in found]
     return table_html(STORY, rows, label="What happened, and when we knew")
+
+
+def _event(entry: TimelineEntry) -> str:
+    """Return our words and what others said after them, which has a direction of its own."""
+    words, said = split(entry.kind, entry.text)
+    return f"<bdi>{escape(words)}</bdi>" + (f'<bdi class="lg-said">{escape(said)}</bdi>' if said else "")
 
 
 def _happened(entry: TimelineEntry, day: str) -> str:

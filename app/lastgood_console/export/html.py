@@ -10,14 +10,13 @@ policy in the head forbids whatever a browser could be talked into loading.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from html import escape
 from importlib.resources import files
 from typing import Any
 
 from lastgood import wording
 from lastgood.state import LastGood
 from lastgood.timeline import STATUS_TONES
-from lastgood_console.characters import tamed
+from lastgood_console.characters import escape
 from lastgood_console.export import story
 from lastgood_console.export.peers_chart import peers_svg
 from lastgood_console.export.svg import timeline_svg
@@ -77,7 +76,7 @@ def _colours() -> str:
 
 def e(value: Any) -> str:
     """Escape a value for HTML; what would turn the writing direction shows as a mark."""
-    return escape(tamed(str(value), keep="\n\t"), quote=True)
+    return escape(str(value))
 
 
 def said(text: Any) -> str:

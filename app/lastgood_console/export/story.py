@@ -40,8 +40,14 @@ def row(entry: Mapping[str, Any], day: str = "") -> Row:
     """Return one entry as a row; clocks of ``day`` go without their date."""
     timed = entry["happened"] == wording.clock_text(entry["at"])
     happened = _clock(entry["at"], day) if timed else entry["happened"]
-    words, colon, said = entry["text"].partition(": ") if entry["kind"] in _QUOTED else (entry["text"], "", "")
-    return Row(happened, _clock(entry["known_at"], day), words + colon, said, entry["who"])
+    words, said = split(entry["kind"], entry["text"])
+    return Row(happened, _clock(entry["known_at"], day), words, said, entry["who"])
+
+
+def split(kind: str, text: str) -> tuple[str, str]:
+    """Return our words of an entry, and what others said after them."""
+    words, colon, said = text.partition(": ") if kind in _QUOTED else (text, "", "")
+    return words + colon, said
 
 
 def _clock(time: str, day: str) -> str:

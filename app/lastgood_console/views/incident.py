@@ -1,7 +1,6 @@
 """Incident: who lied, from where to resume, what not to use; then the timeline, the peers and the evidence."""
 
 from functools import partial
-from html import escape
 
 import streamlit as st
 
@@ -9,7 +8,9 @@ from lastgood.peers import peers
 from lastgood.state import CheckStatus, Incident, LastGood, RunState
 from lastgood.timeline import condensed, entries, injected, story
 from lastgood.wording import ranks_text, state_phrase, step_text
+from lastgood_console.acting import act_on
 from lastgood_console.cache import document, peers_picture, timeline_picture
+from lastgood_console.characters import escape
 from lastgood_console.components import peers_chart, timeline_chart
 from lastgood_console.components.decision import (
     avoid_panel,
@@ -85,16 +86,15 @@ def reasons_and_advice(state: RunState, incident: Incident) -> None:
                     st.html(advice_html(number, advice), width=DO_WIDTH if advice.command else "stretch")
                     if advice.command:
                         st.code(advice.command, language=None, wrap_lines=True)
-            exports(state, incident)
+            with st.container(horizontal=True, horizontal_alignment="right", key="lg-exports"):
+                act_on(incident)
+                exports(state, incident)
 
 
 def exports(state: RunState, incident: Incident) -> None:
     """Offer the incident as files. They are written when asked for, from the document that the page shows too."""
     name = f"{state.run}-{incident.id}"
-    with (
-        st.container(horizontal=True, horizontal_alignment="right", key="lg-exports"),
-        st.popover("Export incident", type="primary", key=f"exports-{name}"),
-    ):
+    with st.popover("Export incident", key=f"exports-{name}"):
         for form, kind in FORMATS.items():
             st.download_button(
                 f"Export {kind.holds} ({kind.name})", partial(_export, state, incident, form), f"{name}.{form}",

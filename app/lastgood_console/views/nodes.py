@@ -1,10 +1,10 @@
 """Nodes: which device has been accused before, over all runs, and where it runs now. Where a node's alert leads."""
 
 from collections.abc import Sequence
-from html import escape
 
 import streamlit as st
 
+from lastgood_console.characters import escape
 from lastgood_console.components.device_rows import devices_html, named_head_html, named_html
 from lastgood_console.components.devices import DeviceRow, consequence, headline, matching, rows
 from lastgood_console.components.heads import empty, page_head, rfc3339, section

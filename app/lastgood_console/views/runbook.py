@@ -1,11 +1,10 @@
 """Runbook: what to do about an alert. Where an alert's link leads, so it works without any other site."""
 
-from html import escape
-
 import streamlit as st
 
 from lastgood_alerts.rules import RULES
 from lastgood_alerts.runbooks import runbook
+from lastgood_console.characters import escape
 from lastgood_console.components.alerts import severity_mark
 from lastgood_console.components.heads import page_head
 from lastgood_console.shell import ask_for

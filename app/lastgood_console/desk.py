@@ -1,0 +1,103 @@
+"""Let visitors of the pages act on incidents: who may, under which name, and where it is written.
+
+Whoever is signed in may, under the name of the sign-in. Without a sign-in this machine itself may, and anybody who
+shows the console's token. No Streamlit here, so that it is tested without a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from lastgood.admission import Refusal, authorise, lower_names
+from lastgood.journal import run_id_of
+from lastgood.state import Incident
+from lastgood_console.actions import INCIDENT_ACTIONS, ActionError, to_incident
+from lastgood_console.people_journal import PeopleJournal, Written
+from lastgood_console.store import Store
+
+LABELS: Final[Mapping[str, str]] = {
+    "acknowledge": "Acknowledge",
+    "note": "Add note",
+    "cause": "Name the cause",
+    "close": "Close",
+    "reopen": "Reopen",
+}
+THIS_MACHINE: Final = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Who looks at a page. ``address`` None: this machine. ``name``: of the sign-in, if there is one."""
+
+    headers: Mapping[str, str] = field(default_factory=dict)
+    address: str | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """What a visitor filled in."""
+
+    action: str
+    text: str = ""
+    by: str = ""
+    token: str = ""
+
+
+class Desk:
+    """Take what visitors say and do, for one store. ``token``: the console's, None when it has none."""
+
+    def __init__(self, store: Store, journal: PeopleJournal, token: str | None = None) -> None:
+        self._store, self._journal, self._token = store, journal, token
+
+    def needs_token(self, visitor: Visitor) -> bool:
+        """Tell whether a visitor has to show the token."""
+        return not visitor.name and not self._admits(visitor, "")
+
+    def act(self, run: str, incident: str, said: Saying, visitor: Visitor) -> Written:
+        """Journal what a visitor does to an incident, and let the next look at the store show it.
+
+        Raises :class:`lastgood_console.actions.ActionError` when that cannot be done.
+        """
+        if not visitor.name and not self._admits(visitor, said.token):
+            raise ActionError(self._refusal(said.token))
+        state = self._store.snapshot().states.get(run)
+        about = next((i for i in state.incidents if incident in (i.id, *i.aliases)), None) if state else None
+        if state is None or about is None:
+            raise ActionError(f"incident {incident} of run {run} is not known any more: reload the page")
+        deed = to_incident(state, about, said.action, visitor.name or said.by, said.text)
+        path = self._store.ledger.path_of(run)
+        written = self._journal.write((run_id_of(path) if path else None) or run, path, deed)
+        self._store.refresh()
+        return written
+
+    def _admits(self, visitor: Visitor, token: str) -> bool:
+        headers = {k: v for k, v in lower_names(visitor.headers).items() if k != "authorization"}
+        shown = {"authorization": f"Bearer {token}"} if token else {}
+        try:
+            authorise(headers | shown, visitor.address or THIS_MACHINE, self._token)
+        except Refusal:
+            return False
+        return True
+
+    def _refusal(self, token: str) -> str:
+        if self._token is None:
+            return "only this machine may write here: set LASTGOOD_TOKEN where the console runs, and show it"
+        return "this is not the token of this console" if token else "show the token of this console (LASTGOOD_TOKEN)"
+
+
+def possible(incident: Incident) -> tuple[str, ...]:
+    """Return what can be done to an incident now, the likeliest first."""
+    out = []
+    for action in INCIDENT_ACTIONS:
+        is_open = incident.state in ("open", "reopened")
+        if action == "acknowledge" and (not is_open or incident.acknowledged is not None):
+            continue
+        if action == "close" and incident.state == "closed":
+            continue
+        if action == "reopen" and (is_open or incident.closed_by == "cleared"):
+            continue
+        out.append(action)
+    return tuple(out)
