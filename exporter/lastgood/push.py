@@ -202,9 +202,10 @@ class Pusher:
 
     def _work(self) -> None:
         try:
-            while (moment := self._next()) is not None:
+            going_on = True
+            while going_on and (moment := self._next()) is not None:
                 rows, samples = self._rows(moment)
-                self._send(self._pack(request(rows)), samples)
+                going_on = self._send(self._pack(request(rows)), samples)
         except Exception as problem:
             log.warning("pushing metrics has ended: %r. Training goes on.", problem)
         finally:
@@ -232,8 +233,8 @@ class Pusher:
         ended = before.keys() | values.keys() if moment.last else before.keys() - values.keys()
         return rows + [(key, STALE, moment.at + moment.last) for key in ended], len(rows)
 
-    def _send(self, body: bytes, samples: int) -> None:
-        """Send one message until it is taken, refused, or the time is over."""
+    def _send(self, body: bytes, samples: int) -> bool:
+        """Send one message until it is taken or refused. False: it could not be sent, and the end has come."""
         self._in_hand, pause = samples, 0.0
         while True:
             ending = self._deadline is not None
@@ -248,18 +249,19 @@ class Pusher:
                 pause = next_pause(pause, problem, random.random())
             with self._changed:
                 if ending or self._over():
-                    return
+                    return False
                 self._changed.wait_for(lambda: self._deadline is not None, pause)
 
-    def _settle(self, samples: int, sent: bool) -> None:
+    def _settle(self, samples: int, sent: bool) -> bool:
         with self._changed:
-            if self._given_up:
-                return
+            if self._given_up:  # already counted as lost
+                return False
             self._in_hand = 0
             if sent:
                 self.sent += samples
             else:
                 self._lose(samples)
+        return True
 
     def _lose(self, *moments: int) -> None:
         """Count lost moments, each given by its samples (with the lock)."""
