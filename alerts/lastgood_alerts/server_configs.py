@@ -35,7 +35,7 @@ def prometheus_config(
     """Return ``prometheus.yml``.
 
     ``console_url`` is where Prometheus finds the console (or ``lastgood serve``, with ``http_sd=False`` and
-    ``target_files``, each of one run: Prometheus takes no ``*`` in a folder's name). ``alertmanagers`` are ``host:port``.
+    ``target_files``, each of one run: Prometheus takes no ``*`` in a folder's name). ``alertmanagers``: ``host:port``.
     """
     console = urlsplit(console_url)
     access = _authorization(token_file)

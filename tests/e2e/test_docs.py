@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 ACTIONS = {"checkpoint": ("list", "verify", "accept"), "grafana": ("deploy",)}
 DOCUMENTED = [f"{name} {action}".strip() for name in COMMANDS for action in ACTIONS.get(name, ("",))]
-OWN_VARIABLES = {"LASTGOOD_RUNS", "LASTGOOD_FIELD"}
+OWN_VARIABLES = {"LASTGOOD_RUNS", "LASTGOOD_FIELD", "LASTGOOD_WEBHOOK_SECRET"}
 """Environment variables that are no setting of ``watch``."""
 
 
