@@ -90,10 +90,10 @@ def view(tmp_path_factory: pytest.TempPathFactory, prometheus_program: str) -> I
     folder = tmp_path_factory.mktemp("hard")
     with ExitStack() as stack:
         targets = [_serve(text, stack) for text in (LEDGER, LEDGER, *RANKS.values())]
-        started = time.time()
         prometheus = Prometheus(prometheus_program, _config(folder, targets), stack)
-        wait_for(lambda: (prometheus.number("min (count_over_time(up[1m]))") or 0) >= 3)
         wait_for(lambda: prometheus.number("count (up == 1)") == len(targets))
+        started = time.time()
+        wait_for(lambda: prometheus.number("min (count_over_time(up[3s]))") == 3 and time.time() > started + 3)
         yield View(prometheus.url, started, time.time(), {"run": "a.b", "node": "node-b"})
 
 
@@ -184,6 +184,9 @@ def test_overlapping_attempts_are_told_apart_and_counted_once(view: View) -> Non
     assert {(one.labels["rank"], one.labels["node"]): one.samples[-1][1] for one in furthest} == {
         ("0", "node-a"): 0, ("0", "node-b"): 0.5, ("2", "node-c"): 0,
     }  # fmt: skip
+    gpus = {one.labels["node"]: one.labels["gpu_uuid"] for one in furthest}
+    assert gpus["node-a"] == "GPU-0"
+    assert gpus["node-b"] in ("GPU-old", "GPU-new")
 
 
 def test_a_replaced_process_is_one_line_and_fails_no_other(view: View) -> None:
