@@ -59,9 +59,13 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One alert rule. Times are in seconds; ``change`` says when to change what; ``meaning`` is one line."""
+    """One alert rule. Times are in seconds.
+
+    ``unit`` is that of the condition's value, ``meaning`` is one line, ``change`` says what to change when.
+    """
 
     name: str
+    unit: str
     severity: Severity
     condition: str
     operator: Operator
@@ -72,7 +76,6 @@ class Rule:
     description: str
     link: Link
     change: str
-    unit: str = ""
     sides: tuple[Side, ...] = ()
     for_seconds: int = 0
     keep_firing_seconds: int = 0

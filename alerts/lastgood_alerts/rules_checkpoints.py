@@ -22,6 +22,7 @@ _STEPS_AT_RISK: Final = Side(
 
 NO_TRUSTED_CHECKPOINT: Final = Rule(
     name="NoTrustedCheckpoint",
+    unit="hours without a trusted checkpoint",
     severity="warning",
     condition=f"(time() - {_TRUSTED_AT}) / 3600 and on (run) {ALIVE}",
     operator=">",
@@ -41,6 +42,7 @@ NO_TRUSTED_CHECKPOINT: Final = Rule(
 
 CHECKPOINT_OVERDUE: Final = Rule(
     name="CheckpointOverdue",
+    unit="usual save intervals",
     severity="warning",
     condition=(
         "(time() - max by (run) (lastgood_checkpoint_last_timestamp_seconds)) / on (run) "
@@ -64,6 +66,7 @@ CHECKPOINT_OVERDUE: Final = Rule(
 
 CHECKPOINT_SAVE_FAILING: Final = Rule(
     name="CheckpointSaveFailing",
+    unit="saves that failed in a row",
     severity="warning",
     condition=f"max by (run) (lastgood_checkpoint_failed_saves) and on (run) {ALIVE}",
     operator=">=",

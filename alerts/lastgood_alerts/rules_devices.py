@@ -27,12 +27,13 @@ from lastgood_alerts.sides import LAST_GOOD, worst_side
 
 def _node_rule(
     name: str, severity: Severity, per_node: Recording, per_rank: str, operator: Operator, threshold: float, *,
-    summary: str, description: str, measured: str, meaning: str, change: str, for_seconds: int = 0,
+    unit: str, summary: str, description: str, measured: str, meaning: str, change: str, for_seconds: int = 0,
 ) -> Rule:  # fmt: skip
     """Build a rule with one instance per node; ``per_rank`` finds the rank that stands out most."""
     pick = "min" if operator.startswith("<") else "max"
     return Rule(
         name=name,
+        unit=unit,
         severity=severity,
         condition=bounded(per_node.name, operator, threshold, pick),
         operator=operator,
@@ -51,6 +52,7 @@ def _node_rule(
 
 GRAD_NORM_OUTLIER: Final = _node_rule(
     "GradNormOutlier", "warning", NODE_GRAD_NORM, GRAD_NORM_DEVIATIONS, ">", t.GRAD_NORM_SPREADS,
+    unit="robust standard deviations from the median",
     for_seconds=t.GRAD_NORM_SECONDS,
     meaning="A rank's gradient norm is far from those of the other ranks. It accuses nobody.",
     summary="Gradient norm off in run {run}, node {node}: {worst}.",
@@ -64,6 +66,7 @@ GRAD_NORM_OUTLIER: Final = _node_rule(
 
 THERMAL_MARGIN_LOW: Final = _node_rule(
     "ThermalMarginLow", "warning", NODE_MARGIN, MARGINS, "<", t.MARGIN_CELSIUS,
+    unit="degrees Celsius left",
     for_seconds=t.MARGIN_SECONDS,
     meaning="A GPU is within a few degrees of the limit at which it slows itself down. Needs our device series.",
     summary="Hot GPU in run {run}, node {node}: {worst}.",
@@ -77,6 +80,7 @@ THERMAL_MARGIN_LOW: Final = _node_rule(
 
 POWER_DEVIATES: Final = _node_rule(
     "PowerDeviates", "info", NODE_POWER, POWER_DEVIATIONS, ">", t.POWER_PERCENT,
+    unit="percent from the median",
     for_seconds=t.POWER_SECONDS,
     meaning="A GPU draws much more or less power than the median of its run. It accuses nobody.",
     summary="Power off in run {run}, node {node}: {worst}.",
@@ -90,6 +94,7 @@ POWER_DEVIATES: Final = _node_rule(
 
 UNCORRECTED_ECC: Final = _node_rule(
     "UncorrectedEcc", "warning", NODE_MEMORY_ERRORS, MEMORY_ERRORS, ">=", t.ECC_ERRORS,
+    unit="errors within the hour",
     meaning="A GPU counted a memory error that it could not correct. A process that it killed at once was not scraped.",
     summary="Uncorrectable memory errors in run {run}, node {node}: {worst}.",
     description=(

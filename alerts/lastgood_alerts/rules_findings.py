@@ -37,6 +37,7 @@ def _finding_rule(
     )
     return Rule(
         name=name,
+        unit="step to resume from (-1: none)",
         severity=severity,
         check=check,
         condition=incidents(SUSPECT, matchers),
@@ -91,6 +92,7 @@ BY_CHECK: Final = (
 
 NODE_NOT_GPU: Final = Rule(
     name="NodeNotGpu",
+    unit="step to resume from (-1: none)",
     severity="warning",
     condition=incidents(("run", "incident", "node"), 'scope="node"'),
     operator=">=",
@@ -110,6 +112,7 @@ NODE_NOT_GPU: Final = Rule(
 
 NODE_ACCUSED_REPEATEDLY: Final = Rule(
     name="NodeAccusedRepeatedly",
+    unit="incidents in 7 days that named the device",
     severity="warning",
     condition=f'max by (node, gpu_uuid) ({nodes("""lastgood_node_accusations{window="7d"}""")})',
     operator=">=",
@@ -128,6 +131,7 @@ NODE_ACCUSED_REPEATEDLY: Final = Rule(
 
 CHECKPOINT_SUSPECT: Final = Rule(
     name="CheckpointSuspect",
+    unit="checkpoints",
     severity="warning",
     condition=(
         'max by (run, trust) (lastgood_checkpoints{trust=~"suspect|tainted"}) and on (run) '

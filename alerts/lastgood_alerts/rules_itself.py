@@ -15,6 +15,7 @@ _FAILING: Final = f"(max by (run, part, node, rank) ({_FAILURES}) > 0)"
 
 EXPORTER_ERRORS: Final = Rule(
     name="ExporterErrors",
+    unit="failures within 15 minutes",
     severity="warning",
     condition=f"sum by (run, part) (max by (run, part, node, rank) ({_FAILURES}))",
     operator=">=",
@@ -45,6 +46,7 @@ EXPORTER_ERRORS: Final = Rule(
 
 JOURNAL_UNREADABLE: Final = Rule(
     name="JournalUnreadable",
+    unit="places within the hour",
     severity="warning",
     condition=f"max by (run) {added('lastgood_journal_unreadable_lines_total', '1h')}",
     operator=">=",
@@ -75,6 +77,7 @@ _LAST_GOOD_SEEN: Final = replace(
 
 LEDGER_STALE: Final = Rule(
     name="LedgerStale",
+    unit="seconds since the last reading",
     severity="critical",
     condition=f"(time() - {_READ_AT}) and on (run) ({SCRAPED} or {ACTIVE})",
     operator=">",
@@ -94,6 +97,7 @@ LEDGER_STALE: Final = Rule(
 
 WATCHDOG: Final = Rule(
     name="Watchdog",
+    unit="(always 1)",
     severity="info",
     condition="vector(1)",
     operator=">",

@@ -33,6 +33,7 @@ _DUE: Final = "max by (run, check) (lastgood_check_due_step)"
 
 CHECKS_STALE: Final = Rule(
     name="ChecksStale",
+    unit="steps past the due step",
     severity="warning",
     condition=f"{_NOW_AT} - on (run) group_right () {_DUE} and on (run) {ALIVE}",
     operator=">",
@@ -76,6 +77,7 @@ _FIRST_GONE: Final = nodes(
 
 RANK_SILENT: Final = Rule(
     name="RankSilent",
+    unit="ranks",
     severity="warning",
     condition=f"{_WORLD} - on (run) {_PRESENT} and on (run) {ACTIVE} unless on (run) {_SETTLING}",
     operator=">",
@@ -107,6 +109,7 @@ _LATE: Final = f"(time() - lastgood_step_deadline_timestamp_seconds and on (job,
 
 STEP_STALLED: Final = Rule(
     name="StepStalled",
+    unit="seconds past the deadline",
     severity="critical",
     condition=f"max by (run) {_LATE} and on (run) {ACTIVE}",
     operator=">",
@@ -136,6 +139,7 @@ _LEDGER_READS: Final = (
 
 RUN_VANISHED: Final = Rule(
     name="RunVanished",
+    unit="minutes since the newest event",
     severity="critical",
     condition=(
         f"({SINCE_EVENT}) / 60 < {t.FORGOTTEN_MINUTES} and on (run) {ACTIVE} and on (run) {_LEDGER_READS} "
@@ -157,6 +161,7 @@ RUN_VANISHED: Final = Rule(
 
 RESTART_STORM: Final = Rule(
     name="RestartStorm",
+    unit="restarts within an hour",
     severity="warning",
     condition='max by (run) (lastgood_restarts_recent{window="1h"})',
     operator=">=",
@@ -175,6 +180,7 @@ RESTART_STORM: Final = Rule(
 
 GOODPUT_LOW: Final = Rule(
     name="GoodputLow",
+    unit="percent of the last hour",
     severity="warning",
     condition=(
         f'100 * max by (run) (lastgood_goodput_ratio{{window="1h"}}) and on (run) {ALIVE} unless on (run) '

@@ -6,11 +6,13 @@ themselves are pinned in ``test_rules_text.py``.
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote_plus
@@ -35,7 +37,7 @@ class Alert:
     sides: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """A world, and the alerts of one rule that fire in it after ``at`` seconds."""
 
@@ -113,25 +115,45 @@ test_group.__test__ = False  # type: ignore[attr-defined]
 
 def judge(folder: Path, jobs: Sequence[tuple[Mapping[str, Any], Sequence[Case]]]) -> list[dict[str, str]]:
     """Run promtool once over all jobs. Returns, for each, what failed: the case's id -> what promtool said."""
-    files = [_write(folder, number, rules, cases) for number, (rules, cases) in enumerate(jobs)]
+    files: list[tuple[int, Path, tuple[Case, ...]]] = []
+    for number, (rules, cases) in enumerate(jobs):
+        (folder / f"rules-{number}.yml").write_text(_yaml(rules), encoding="utf-8")
+        for interval, together in _by_interval(cases).items():
+            path = folder / f"test-{number}-{interval}.yml"
+            head = {"rule_files": [f"rules-{number}.yml"], "evaluation_interval": f"{interval}s"}
+            path.write_text(_yaml(head) + _cases_yaml(together), encoding="utf-8")
+            files.append((number, path, together))
+    said = _promtool([path for _, path, _ in files])
+    found: list[dict[str, str]] = [{} for _ in jobs]
+    for number, path, together in files:
+        found[number] |= _failures(said.get(str(path), ""), together)
+    return found
+
+
+def _by_interval(cases: Sequence[Case]) -> dict[int, tuple[Case, ...]]:
+    """Return the cases by how often rules must be evaluated: as rarely as their times allow, for speed."""
+    found: dict[int, tuple[Case, ...]] = {}
+    for case in cases:
+        rule = BY_NAME[case.rule]
+        interval = math.gcd(case.at, rule.for_seconds, rule.keep_firing_seconds)
+        found[interval] = (*found.get(interval, ()), case)
+    return found
+
+
+def _promtool(files: Sequence[Path]) -> dict[str, str]:
     promtool = shutil.which("promtool")
     assert promtool, "promtool is missing: make programs"
-    command = [promtool, "test", "rules", *map(str, files)]
     done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280, check=False
-    )
+        [promtool, "test", "rules", *map(str, files)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280, check=False,
+    )  # fmt: skip
     said = re.split(r"^Unit Testing:  (.*)$", done.stdout, flags=re.MULTILINE)
-    by_file = dict(zip(said[1::2], said[2::2], strict=True))
-    return [_failures(by_file.get(str(file), ""), cases) for file, (_, cases) in zip(files, jobs, strict=True)]
+    return dict(zip(said[1::2], said[2::2], strict=True))
 
 
-def _write(folder: Path, number: int, rules: Mapping[str, Any], cases: Sequence[Case]) -> Path:
-    (folder / f"rules-{number}.yml").write_text(_yaml(rules), encoding="utf-8")
-    tests = folder / f"test-{number}.yml"
-    groups = [test_group(case) for case in cases]
-    body = {"rule_files": [f"rules-{number}.yml"], "evaluation_interval": f"{STEP_SECONDS}s", "tests": groups}
-    tests.write_text(_yaml(body), encoding="utf-8")
-    return tests
+@cache
+def _cases_yaml(cases: tuple[Case, ...]) -> str:
+    return _yaml({"tests": [test_group(case) for case in cases]})
 
 
 def _yaml(data: Mapping[str, Any]) -> str:

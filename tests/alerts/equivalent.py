@@ -1,0 +1,2 @@
+def reason_for(what: str) -> str:
+    return ""
