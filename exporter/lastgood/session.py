@@ -23,6 +23,7 @@ from lastgood.comm import World
 from lastgood.config import Config
 from lastgood.delivery import Delivery, NoDelivery
 from lastgood.devices import Devices, DeviceWatch, ExcursionRules, NoDevices, Reading
+from lastgood.devices.choice import is_fake
 from lastgood.endpoint import Endpoint
 from lastgood.errors import ConfigError
 from lastgood.journal import claim_attempt, run_id_of
@@ -144,6 +145,8 @@ class Session:
         self._targets = b""
 
     def _watched(self, found: Devices) -> DeviceWatch | NoDevices:
+        if is_fake(self.config.devices) and not found.fake:
+            warn(f"devices={self.config.devices!r} is for ranks without a GPU: the GPU here is not read")
         if found.open_sensors is None:
             return NoDevices()
         return DeviceWatch(
