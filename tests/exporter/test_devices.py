@@ -294,6 +294,18 @@ def test_a_forked_child_has_no_reading_and_closes_at_once() -> None:
     watching.close()
 
 
+def test_where_no_thread_can_be_started_it_is_said_and_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_more(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    told: list[tuple[str, str]] = []
+    monkeypatch.setattr(threading.Thread, "start", no_more)
+    watching = watch(FakeNvml("node-b", 1), told)
+    assert watching.current() is None
+    watching.close()
+    assert [kind for kind, _ in told] == ["thread"]
+
+
 def test_nothing_is_watched_without_a_device() -> None:
     nothing = NoDevices()
     assert nothing.current() is None
