@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -187,3 +188,13 @@ def test_an_excursion_is_kept_in_the_state_and_changes_nothing_else() -> None:
     assert told.annotations == (event,)
     for part in ("attempts", "findings", "verdicts", "incidents", "checkpoints", "last_good", "checks"):
         assert getattr(told, part) == getattr(plain, part), part
+
+
+def test_the_page_says_the_limits_of_the_code() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "checks.md").read_text(encoding="utf-8")
+    limits = Limits()
+    assert f"{limits.margin_celsius:.0f} °C or less" in page
+    assert f"{limits.margin_clear_celsius:.0f} °C or more" in page
+    assert f"{limits.power_share:.0%}".replace("%", " % off") in page
+    assert f"last {limits.power_readings} readings | within {limits.power_clear_share * 100:.0f} %" in page
+    assert (limits.begin_readings, limits.end_readings, limits.quiet_seconds) == (3, 3, 600)
