@@ -24,7 +24,13 @@ class HttpAddress:
             host, self.port = parts.hostname, parts.port
         except ValueError:
             pass
-        if not host or parts.scheme not in ("http", "https"):
+        if (
+            not host
+            or parts.scheme not in ("http", "https")
+            or not url.isascii()
+            or not url.isprintable()
+            or " " in url
+        ):
             public = re.sub(r"//[^/]*@", "//", url)
             raise ConfigError(f"{what} {public!r} must look like {example}")
         self.host = host

@@ -96,7 +96,10 @@ def pusher_for(config: Config, source: Source, instance: str, on_error: Callable
         log.warning("cannot push metrics: pip install 'lastgood[push]'. Training goes on without.")
         on_error("delivery")
         return NoPush()
-    return Pusher(receiver, source, pack, instance=instance, interval=config.push_seconds, on_error=on_error)
+    seconds = config.push_seconds
+    return Pusher(
+        receiver, source, pack, instance=instance, interval=seconds, spread=min(seconds / 10, 1.0), on_error=on_error
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +114,9 @@ class Moment:
 class Pusher:
     """Push one rank's metrics. ``sent`` and ``lost`` count samples; stale markers are not among them.
 
-    ``instance`` is the rank's own label, the same in every attempt; ``interval`` and ``repeat`` are seconds; ``clock``
-    returns Unix seconds. ``on_error("delivery")`` is called once for every moment that is lost.
+    ``instance`` is the rank's own label, the same in every attempt. ``interval``, ``repeat`` and ``spread`` (the
+    longest wait before a moment is sent) are seconds; ``clock`` returns Unix seconds. ``on_error("delivery")`` is
+    called once for every moment that is lost.
     """
 
     def __init__(
@@ -124,6 +128,7 @@ class Pusher:
         instance: str,
         interval: float = 10.0,
         repeat: float = REPEAT_SECONDS,
+        spread: float = 0.0,
         buffer: int = BUFFER_MOMENTS,
         on_error: Callable[[str], object] = lambda part: None,
         clock: Callable[[], float] = time.time,
@@ -131,7 +136,7 @@ class Pusher:
         self.sent = self.lost = 0
         self._receiver, self._source, self._pack = receiver, source, pack
         self._target = {"job": JOB, "instance": instance}
-        self._interval, self._repeat, self._buffer = interval, repeat, buffer
+        self._interval, self._repeat, self._spread, self._buffer = interval, repeat, spread, buffer
         self._on_error, self._clock = on_error, clock
         self._changed = Condition()
         self._queue: deque[Moment] = deque()
@@ -215,11 +220,24 @@ class Pusher:
         """Return the next moment, or None when all is sent or the time for it is over."""
         with self._changed:
             if not self._queue and self._deadline is None:
-                self._receiver.rest()
-                self._changed.wait_for(lambda: self._queue or self._deadline is not None, self._repeat)
-            if not self._queue and self._deadline is None:
-                self._append(_milliseconds(self._clock()), self._source.freeze())
-            return self._queue.popleft() if self._queue and not self._over() else None
+                self._await_next()
+            if not self._queue or self._over():
+                return None
+            moment = self._queue.popleft()
+            self._in_hand = 0 if moment.last else len(moment.values)
+            return moment
+
+    def _await_next(self) -> None:
+        """Wait until there is a moment, or the end (with the lock). Nothing new for long: take the values as they are.
+
+        Meanwhile the connection is closed: by default Prometheus takes 512 at once. And because the ranks of a job end
+        their steps together, each waits for a moment of its own.
+        """
+        self._receiver.rest()
+        self._changed.wait_for(lambda: self._queue or self._deadline is not None, self._repeat)
+        if not self._queue and self._deadline is None:
+            self._append(_milliseconds(self._clock()), self._source.freeze())
+        self._changed.wait_for(lambda: self._deadline is not None, random.random() * self._spread)
 
     def _rows(self, moment: Moment) -> tuple[list[Row], int]:
         """Return what to write for a moment, and how many of it are samples, the rest being stale markers."""

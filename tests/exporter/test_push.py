@@ -427,6 +427,7 @@ def test_settings_of_a_push_come_from_the_environment_and_secrets_stay_out_of_th
         ({"push_url": "prometheus:9090"}, "push_url 'prometheus:9090' must look like http://"),
         ({"push_url": "ftp://me:s3cret@p/write"}, "push_url 'ftp://p/write' must look like http://"),
         ({"push_url": "https://me:s3cret@p/write"}, "push_url holds a login"),
+        ({"push_url": "http://p/write?key=s3\n"}, "must look like http://"),
         ({"push_token": "s3cret", "push_basic_auth": "me:s3cret"}, "are both set"),
         ({"push_basic_auth": "s3cret"}, "has no colon"),
         ({"push_token": "s3cret\n"}, "push_token has characters that no token has"),
