@@ -8,7 +8,7 @@ from lastgood.catalogue import PREFIX
 from lastgood_dashboards import ranks
 from lastgood_dashboards.fleet import accusations
 from lastgood_dashboards.links import UIDS, run_links
-from lastgood_dashboards.queries import RECENT, chosen, mean_seconds, where, with_gpu
+from lastgood_dashboards.queries import RECENT, chosen, mean_seconds, mean_seconds_of_all, where, with_gpu
 from lastgood_dashboards.spec import (
     BAD,
     LATE,
@@ -174,7 +174,7 @@ SENSORS: Final = Row(
     ),
 )  # fmt: skip
 
-_STEP_SECONDS: Final = mean_seconds("step_duration_seconds", *HERE, by="run, node, rank")
+_STEP_SECONDS: Final = "step_duration_seconds"
 _FAILURES: Final = f"max by (run, node, rank, check) ({PREFIX}check_failures_total{where(*HERE)})"
 
 RANKS: Final = Row(
@@ -194,8 +194,8 @@ RANKS: Final = Row(
             id=15, kind="lines", title="Step time", width=6, empty=NO_RANK, unit="s", low=0,
             says="Time from the end of one step to the end of the next, over the ranks of this node.",
             queries=(
-                Query(expr=f"max ({_STEP_SECONDS})", legend="slowest", colour=PEER),
-                Query(expr=f"quantile (0.5, {_STEP_SECONDS})", legend="median", colour=PLAIN),
+                Query(expr=f"max ({mean_seconds(_STEP_SECONDS, *HERE)})", legend="slowest rank", colour=PEER),
+                Query(expr=mean_seconds_of_all(_STEP_SECONDS, *HERE), legend="mean", colour=PLAIN),
             ),
         ),
         Panel(

@@ -7,7 +7,8 @@ The rules that every query keeps:
 - A rank's series is joined with ``rank_info`` on ``(job, instance, run, rank)``, never on the rank alone: two attempts
   overlap while a job restarts. ``topk by (...) (1, ...)`` makes the right side unique, since one duplicate would fail
   the whole query.
-- A norm that is not a number is left out by ``x == x``.
+- A norm that is not a number is left out by ``x >= 0``, which is never true of NaN. (``x == x`` says the same, but
+  matches every series with itself: at 16,384 ranks that is most of the time of a chart.)
 - 16,384 ranks are never drawn as lines. A chart shows quantiles, or the few series that stand out *at the end of the
   time range*: ``topk(5, x)`` alone takes other series at every step and draws any number of lines,
   ``topk(5, x @ end())`` takes five.
@@ -47,8 +48,8 @@ def latest(name: str, *matchers: str, by: str, over: str = "$__range") -> str:
 
 
 def known(series: str) -> str:
-    """Return the samples that are a number."""
-    return f"({series} == {series})"
+    """Return the samples of something that is never negative, where they are a number."""
+    return f"({series} >= 0)"
 
 
 def chosen(series: str, selection: str) -> str:
@@ -79,8 +80,15 @@ def overdue(runs: str) -> str:
     return f"({late}) and on (run) {ledger('run_active', runs)} == 1"
 
 
-def mean_seconds(name: str, *matchers: str, by: str) -> str:
+def mean_seconds(name: str, *matchers: str) -> str:
     """Return the mean of a summary over the last few samples of each rank. Without an observation: no value."""
-    series = PREFIX + name, where(*matchers)
-    added, counted = (f"rate({series[0]}_{part}{series[1]}[$__rate_interval])" for part in ("sum", "count"))
-    return f"max by ({by}) ({added} / ({counted} > 0))"
+    added, counted = (f"rate({PREFIX}{name}_{part}{where(*matchers)}[$__rate_interval])" for part in ("sum", "count"))
+    return f"({added} / ({counted} > 0))"
+
+
+def mean_seconds_of_all(name: str, *matchers: str) -> str:
+    """Return the mean of a summary over the last few samples of all ranks together."""
+    added, counted = (
+        f"sum (rate({PREFIX}{name}_{part}{where(*matchers)}[$__rate_interval]))" for part in ("sum", "count")
+    )
+    return f"{added} / ({counted} > 0)"

@@ -16,22 +16,21 @@ def _grad_norm(stage: str, *matchers: str) -> str:
     return f"{PREFIX}grad_norm{where(stage_matcher, *matchers)}"
 
 
-def ratios(runs: str, *matchers: str) -> str:
-    """Return each rank's norm over the median of its run; ``matchers`` choose ranks, the median is over all."""
-    return f"{norms(runs, *matchers)} / on (run) group_left () {quantile(0.5, norms(runs))}"
+def rows_by_ratio(run: str, *matchers: str) -> str:
+    """Return how many ranks of one run have each ratio to its median, in tenths, up to 3.
 
-
-def rows_by_ratio(runs: str, *matchers: str) -> str:
-    """Return how many ranks have each ratio, in tenths, up to 3: at most 31 rows for any number of ranks."""
-    return f'count_values ("ratio", clamp_max(round({ratios(runs, *matchers)}, 0.1), 3))'
+    At most 31 rows for any number of ranks. ``run`` matches one run; the median is over all of its ranks.
+    """
+    ratio = f"{norms(run, *matchers)} / scalar(quantile (0.5, {norms(run)}))"
+    return f'count_values ("ratio", clamp_max(round({ratio}, 0.1), 3))'
 
 
 def distances(selection: str, runs: str, *matchers: str) -> str:
     """Return how far each rank of ``selection`` is from the median of its run, as a share of the median.
 
-    The ranks are chosen before they are joined with their GPUs: at 16,384 ranks the join is the dear part.
+    The ranks are chosen before anything is joined: at 16,384 ranks a join is the dear part.
     """
-    few = chosen(ratios(runs, *matchers), selection)
+    few = f"({chosen(norms(runs, *matchers), selection)}) / on (run) group_left () {quantile(0.5, norms(runs))}"
     return f"max by (run, node, rank, gpu_uuid) (abs(({with_gpu(f'({few})', selection, runs, *matchers)}) - 1))"
 
 

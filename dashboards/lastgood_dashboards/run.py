@@ -8,7 +8,7 @@ from lastgood.catalogue import PREFIX
 from lastgood_dashboards import ranks
 from lastgood_dashboards.incidents import open_incidents
 from lastgood_dashboards.links import UIDS, node_links
-from lastgood_dashboards.queries import chosen, ledger, mean_seconds, total, where, with_gpu
+from lastgood_dashboards.queries import chosen, ledger, mean_seconds, mean_seconds_of_all, total, where, with_gpu
 from lastgood_dashboards.spec import (
     BAD,
     FAINT,
@@ -151,10 +151,8 @@ GRADIENTS: Final = Row(
     ),
 )  # fmt: skip
 
-_STEP_SECONDS: Final = mean_seconds("step_duration_seconds", RUN, NODE, by="run, node, rank")
-_TIME_LEFT: Final = (
-    f"max by (run, node, rank) (({PREFIX}step_deadline_timestamp_seconds{where(RUN, NODE)} < +Inf) - time())"
-)
+_STEP_SECONDS: Final = "step_duration_seconds"
+_DEADLINE: Final = f"{PREFIX}step_deadline_timestamp_seconds{where(RUN, NODE)} < +Inf"
 
 TIME: Final = Row(
     id=140, title="Time",
@@ -163,8 +161,8 @@ TIME: Final = Row(
             id=14, kind="lines", title="Step time", width=6, empty=NO_RANK, unit="s", low=0,
             says="Time from the end of one step to the end of the next, over the ranks.",
             queries=(
-                Query(expr=f"max ({_STEP_SECONDS})", legend="slowest", colour=PEER),
-                Query(expr=f"quantile (0.5, {_STEP_SECONDS})", legend="median", colour=PLAIN),
+                Query(expr=f"max ({mean_seconds(_STEP_SECONDS, RUN, NODE)})", legend="slowest rank", colour=PEER),
+                Query(expr=mean_seconds_of_all(_STEP_SECONDS, RUN, NODE), legend="mean", colour=PLAIN),
             ),
         ),
         Panel(
@@ -172,8 +170,8 @@ TIME: Final = Row(
             says="The process itself knows how long its next step may take: a first step, an evaluation and a save may "
                  "take longer. Below zero the step has stalled.",
             queries=(
-                Query(expr=f"quantile (0.5, {_TIME_LEFT})", legend="median", colour=PLAIN),
-                Query(expr=f"min ({_TIME_LEFT})", legend="the rank with the least", colour=PEER),
+                Query(expr=f"quantile (0.5, {_DEADLINE}) - time()", legend="median", colour=PLAIN),
+                Query(expr=f"min ({_DEADLINE}) - time()", legend="the rank with the least", colour=PEER),
             ),
             steps=((None, LATE), (0, "transparent")),
         ),
@@ -196,7 +194,7 @@ TIME: Final = Row(
 
 
 def _rank_total(name: str, label: str) -> str:
-    return f"sum by ({label}) (max by (run, node, rank, {label}) ({PREFIX}{name}{where(RUN, NODE)}))"
+    return f"sum by ({label}) ({PREFIX}{name}{where(RUN, NODE)})"
 
 
 EXPORTER: Final = Row(

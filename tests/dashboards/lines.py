@@ -76,6 +76,8 @@ def shape(node: promql.Expr) -> Shape:
             return _of_selector(node)
         case promql.MatrixSelector():
             return _of_selector(node.vector_selector)
+        case promql.Call() if node.func.name == "scalar":
+            return Shape({})
         case promql.Call():
             vectors = [argument for argument in node.args if not isinstance(argument, promql.NumberLiteral)]
             return shape(vectors[0]) if vectors else Shape({})
