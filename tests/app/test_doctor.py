@@ -19,6 +19,7 @@ from lastgood.ingest import EventIntake
 from lastgood.ledger import Ledger
 from lastgood.serve import make_server
 from lastgood_console.doctor import install, item, main, network, run_directory, settings
+from lastgood_console.doctor.command import _usual as usual
 from lastgood_console.doctor.install import Told
 from lastgood_console.doctor.item import Item
 from lastgood_console.doctor.network import Answer
@@ -330,6 +331,7 @@ def test_a_console_that_no_longer_reads_is_told() -> None:
 def test_taken_ports_of_ranks_are_counted_and_none_left_fails() -> None:
     free = network.rank_port_item(9470, "", lambda port: "taken" if port < 9473 else "")
     assert free.says == "free from 9473 on all interfaces; 9470 to 9472 taken"
+    assert network.rank_port_item(0, "127.0.0.1", lambda port: "").says == "any free one on 127.0.0.1"
     assert network.rank_port_item(9470, "", lambda port: "taken").level == "fail"
     assert network.rank_port_item(80, "10.9.9.9", lambda port: "Permission denied").level == "fail"
 
@@ -411,6 +413,12 @@ def test_an_item_is_one_line_with_its_level_and_the_way_out() -> None:
 def test_the_document_says_the_worst(tmp_path: Path) -> None:
     assert item.document([item.ok("a", "b")])["worst"] == "ok"
     assert item.document([item.ok("a", "b"), item.fail("c", "d", "e"), item.warn("f", "g", "h")])["worst"] == "fail"
+
+
+def test_the_run_directories_are_those_of_the_environment_when_none_is_given() -> None:
+    assert usual({}) == ["runs"]
+    assert usual({"LASTGOOD_RUNS": "/a:/b"}) == ["/a", "/b"]
+    assert usual({"LASTGOOD_RUNS": "/a", "LASTGOOD_RUN_DIR": "/shared/llama"}) == ["/shared/llama"]
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
+from lastgood.serve import run_paths
 from lastgood_console.doctor import install, network, run_directory, settings
 from lastgood_console.doctor.item import Item, document, lines, worst
 
@@ -23,9 +24,15 @@ def look(runs: Sequence[str], prometheus: str | None, environ: Mapping[str, str]
     """Yield everything that was looked at. ``runs``: run directories, or folders of them."""
     yield from install.look(environ)
     yield from settings.look(environ)
-    for path in runs or [environ.get("LASTGOOD_RUN_DIR") or environ.get("LASTGOOD_RUNS") or "runs"]:
+    for path in runs or _usual(environ):
         yield from run_directory.look(path)
     yield from network.look(environ, prometheus)
+
+
+def _usual(environ: Mapping[str, str]) -> list[str]:
+    """Return where runs are when nobody says it: where this environment trains, else what the console reads."""
+    own = environ.get("LASTGOOD_RUN_DIR")
+    return [own] if own else [str(path) for path in run_paths([], environ)]
 
 
 def _parser() -> argparse.ArgumentParser:

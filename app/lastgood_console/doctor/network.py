@@ -127,6 +127,8 @@ def _prometheus(url: str, get: Fetch) -> list[Item]:
 def rank_port_item(first: int, host: str, taken: Callable[[int], str]) -> Item:
     """Judge the ports that ranks serve their metrics on."""
     name, shown = "rank ports", host or "all interfaces"
+    if first == 0 and not taken(0):
+        return ok(name, f"any free one on {shown}")
     for port in range(first, min(first + TRIES, 65536)):
         reason = taken(port)
         if not reason:
