@@ -48,9 +48,10 @@ def added(counter: str, window: str) -> str:
     """Return what ``counter`` has gained within ``window``, from instant values.
 
     After a reset, and where the series is younger than the window, its value is what was added: the first sample may
-    already be 1, which ``increase`` does not see. Not seen: what a process counted after its last scrape.
+    already be 1, which ``increase`` does not see. Not seen: what a process counted after its last scrape. A counter at
+    0 has no result: nearly all are, and comparing 65,000 of them takes seconds.
     """
-    return f"({counter} - {counter} offset {window} >= 0 or {counter})"
+    return f"(({counter} > 0) - ({counter} offset {window} > 0) >= 0 or {counter} > 0)"
 
 
 def bounded(per_node: str, operator: str, threshold: float, pick: str = "max") -> str:
@@ -65,21 +66,31 @@ def worst_of_run(per_rank: str) -> str:
     return _with_gpu(f"topk by (run) (1, {per_rank})")
 
 
-def worst(per_rank: str, operator: str, threshold: float) -> str:
-    """Return the worst rank of each node, and of each run as node="several", with its GPU and ``worst_node``.
+def worst(per_rank: str, operator: str, threshold: float, in_runs: str) -> str:
+    """Return the worst rank of each node beyond the threshold, with its GPU and ``worst_node``.
 
-    ``per_rank`` has the labels run, node and rank. For a text only: the rank may change from one look to the next.
+    ``per_rank`` has the labels run, node and rank; ``in_runs`` gives the runs with such a node. For a text only: the
+    rank may change from one look to the next.
     """
-    pick = "bottomk" if operator.startswith("<") else "topk"
-    bad = f"({per_rank} {operator} {threshold:g})"
-    of_node = _with_gpu(f"{pick} by (run, node) (1, {bad})")
-    of_run = _named_several(_with_gpu(f"{pick} by (run) (1, {bad})"))
-    return f"{of_node} or {of_run}"
+    pick = _pick(operator)
+    return _with_gpu(f"{pick} by (run, node) (1, {per_rank} {operator} {threshold:g})", in_runs)
 
 
-def _with_gpu(per_rank: str) -> str:
-    """Return ``per_rank`` with the label gpu_uuid, and its node as worst_node too."""
-    info = ranks_with_gpu("lastgood_rank_info")
+def named(worst_ranks: str, operator: str) -> str:
+    """Return the ranks of :func:`worst` (as recorded), and the worst of each run as node="several"."""
+    return f"{worst_ranks} or {_named_several(f'{_pick(operator)} by (run) (1, {worst_ranks})')}"
+
+
+def _pick(operator: str) -> str:
+    return "bottomk" if operator.startswith("<") else "topk"
+
+
+def _with_gpu(per_rank: str, in_runs: str = "") -> str:
+    """Return ``per_rank`` with the label gpu_uuid, and its node as worst_node too.
+
+    ``in_runs``: the runs that it can be about; without any, no rank is looked up.
+    """
+    info = ranks_with_gpu(f"lastgood_rank_info and on (run) ({in_runs})" if in_runs else "lastgood_rank_info")
     joined = f"({per_rank}) * on (run, node, rank) group_left (gpu_uuid) topk by (run, node, rank) (1, {info})"
     return f'label_replace({joined}, "worst_node", "$1", "node", "(.*)")'
 

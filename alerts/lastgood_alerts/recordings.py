@@ -8,14 +8,21 @@ from __future__ import annotations
 from typing import Final
 
 from lastgood_alerts import thresholds as t
-from lastgood_alerts.queries import ACTIVE, ALIVE, SCRAPED, SINCE_EVENT, added, dcgm, ranks
-from lastgood_alerts.rule import Recording
+from lastgood_alerts.queries import ACTIVE, ALIVE, SCRAPED, SINCE_EVENT, added, dcgm, nodes, ranks, worst
+from lastgood_alerts.rule import Operator, Recording
 
 RUN_ALIVE: Final = Recording(
     name=ALIVE,
     query=f"{ACTIVE} and on (run) ({SINCE_EVENT} < {t.ALIVE_SECONDS} or {SCRAPED})",
     meaning="Runs that are active and not silent: a recent event, or ranks that are scraped.",
 )
+
+
+def _worst(name: str, per_rank: str, per_node: Recording, operator: Operator, threshold: float) -> Recording:
+    """Record who stands out, once for all texts of all alerts: looking it up in each would take minutes."""
+    query = worst(per_rank, operator, threshold, in_runs=f"{per_node.name} {operator} {threshold:g}")
+    return Recording(name=name, query=query, meaning="Of each node beyond the threshold the worst rank and its GPU.")
+
 
 NORMS: Final = ranks('lastgood_grad_norm{stage="local"} >= 0')
 """Local gradient norms by run, node and rank; a NaN is dropped."""
@@ -42,6 +49,9 @@ NODE_GRAD_NORM: Final = Recording(
     query=f"max by (run, node) ({GRAD_NORM_DEVIATIONS})",
     meaning="The largest distance of a node's ranks from the median, in robust standard deviations.",
 )
+WORST_GRAD_NORM: Final = _worst(
+    "lastgood:grad_norm_deviations:worst", GRAD_NORM_DEVIATIONS, NODE_GRAD_NORM, ">", t.GRAD_NORM_SPREADS
+)
 
 MARGINS: Final = ranks("lastgood_gpu_temperature_margin_celsius", pick="min")
 """Degrees left by run, node and rank. dcgm-exporter has no margin: without our device series there is none."""
@@ -50,12 +60,19 @@ NODE_MARGIN: Final = Recording(
     query=f"min by (run, node) ({MARGINS})",
     meaning="Degrees left before the first GPU of a node slows itself down.",
 )
-
-WATTS: Final = (
-    f"(({ranks('avg_over_time(lastgood_gpu_power_watts[5m])')} or "
-    f"{dcgm(f'avg_over_time((DCGM_FI_DEV_POWER_USAGE < {t.PLAUSIBLE_WATTS})[5m:30s])')}) >= 0)"
+WORST_MARGIN: Final = _worst(
+    "lastgood:gpu_temperature_margin_celsius:worst", MARGINS, NODE_MARGIN, "<", t.MARGIN_CELSIUS
 )
-"""Power over 5 minutes by run, node and rank: ours, else that of dcgm-exporter; what is not a number is dropped."""
+
+WATTS: Final = "lastgood:gpu_power_watts:avg5m"
+RANK_POWER: Final = Recording(
+    name=WATTS,
+    query=(
+        f"({ranks('avg_over_time(lastgood_gpu_power_watts[5m])')} or "
+        f"{dcgm(f'avg_over_time((DCGM_FI_DEV_POWER_USAGE < {t.PLAUSIBLE_WATTS})[5m:30s])')}) >= 0"
+    ),
+    meaning="Power of each rank over 5 minutes: ours, else that of dcgm-exporter; what is not a number is dropped.",
+)
 _POWER_MEDIAN: Final = "lastgood:gpu_power_watts:median"
 POWER_MEDIAN: Final = Recording(
     name=_POWER_MEDIAN,
@@ -69,6 +86,9 @@ NODE_POWER: Final = Recording(
     query=f"max by (run, node) ({POWER_DEVIATIONS})",
     meaning="The largest distance of a node's GPUs from the run's median power, in percent.",
 )
+WORST_POWER: Final = _worst(
+    "lastgood:gpu_power_deviation_percent:worst", POWER_DEVIATIONS, NODE_POWER, ">", t.POWER_PERCENT
+)
 
 _DCGM_ERRORS: Final = added("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "1h")
 MEMORY_ERRORS: Final = (
@@ -81,14 +101,29 @@ NODE_MEMORY_ERRORS: Final = Recording(
     query=f"max by (run, node) ({MEMORY_ERRORS})",
     meaning="Uncorrectable memory errors of a node's worst GPU within the hour.",
 )
+WORST_MEMORY_ERRORS: Final = _worst(
+    "lastgood:gpu_ecc_uncorrected_1h:worst", MEMORY_ERRORS, NODE_MEMORY_ERRORS, ">=", t.ECC_ERRORS
+)
+
+EXPORTER_FAILURES: Final = Recording(
+    name="lastgood:exporter_errors:15m",
+    query=f"max by (run, part, node, rank) ({nodes(added('lastgood_exporter_errors_total', '15m'))}) > 0",
+    meaning="Failures of lastgood itself within 15 minutes, of the ranks that had any.",
+)
 
 RECORDINGS: Final = (
     RUN_ALIVE,
     GRAD_NORM_MEDIAN,
     GRAD_NORM_MAD,
     NODE_GRAD_NORM,
+    WORST_GRAD_NORM,
     NODE_MARGIN,
+    WORST_MARGIN,
+    RANK_POWER,
     POWER_MEDIAN,
     NODE_POWER,
+    WORST_POWER,
     NODE_MEMORY_ERRORS,
+    WORST_MEMORY_ERRORS,
+    EXPORTER_FAILURES,
 )

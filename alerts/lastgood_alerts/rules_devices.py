@@ -10,26 +10,26 @@ from __future__ import annotations
 from typing import Final
 
 from lastgood_alerts import thresholds as t
-from lastgood_alerts.queries import bounded, worst
+from lastgood_alerts.queries import bounded, named
 from lastgood_alerts.recordings import (
-    GRAD_NORM_DEVIATIONS,
-    MARGINS,
-    MEMORY_ERRORS,
     NODE_GRAD_NORM,
     NODE_MARGIN,
     NODE_MEMORY_ERRORS,
     NODE_POWER,
-    POWER_DEVIATIONS,
+    WORST_GRAD_NORM,
+    WORST_MARGIN,
+    WORST_MEMORY_ERRORS,
+    WORST_POWER,
 )
 from lastgood_alerts.rule import Operator, Recording, Rule, Severity
 from lastgood_alerts.sides import LAST_GOOD, worst_side
 
 
 def _node_rule(
-    name: str, severity: Severity, per_node: Recording, per_rank: str, operator: Operator, threshold: float, *,
+    name: str, severity: Severity, per_node: Recording, worst: Recording, operator: Operator, threshold: float, *,
     unit: str, summary: str, description: str, measured: str, meaning: str, change: str, for_seconds: int = 0,
 ) -> Rule:  # fmt: skip
-    """Build a rule with one instance per node; ``per_rank`` finds the rank that stands out most."""
+    """Build a rule with one instance per node; ``worst`` is the rank that stands out most."""
     pick = "min" if operator.startswith("<") else "max"
     return Rule(
         name=name,
@@ -45,13 +45,13 @@ def _node_rule(
         summary=f"{summary} {{last_good}}",
         description=f"{description} {{last_good}}",
         link="node",
-        sides=(LAST_GOOD, worst_side(worst(per_rank, operator, threshold), measured=measured)),
+        sides=(LAST_GOOD, worst_side(named(worst.name, operator), measured=measured)),
         change=change,
     )
 
 
 GRAD_NORM_OUTLIER: Final = _node_rule(
-    "GradNormOutlier", "warning", NODE_GRAD_NORM, GRAD_NORM_DEVIATIONS, ">", t.GRAD_NORM_SPREADS,
+    "GradNormOutlier", "warning", NODE_GRAD_NORM, WORST_GRAD_NORM, ">", t.GRAD_NORM_SPREADS,
     unit="robust standard deviations from the median",
     for_seconds=t.GRAD_NORM_SECONDS,
     meaning="A rank's gradient norm is far from those of the other ranks. It accuses nobody.",
@@ -65,7 +65,7 @@ GRAD_NORM_OUTLIER: Final = _node_rule(
 )  # fmt: skip
 
 THERMAL_MARGIN_LOW: Final = _node_rule(
-    "ThermalMarginLow", "warning", NODE_MARGIN, MARGINS, "<", t.MARGIN_CELSIUS,
+    "ThermalMarginLow", "warning", NODE_MARGIN, WORST_MARGIN, "<", t.MARGIN_CELSIUS,
     unit="degrees Celsius left",
     for_seconds=t.MARGIN_SECONDS,
     meaning="A GPU is within a few degrees of the limit at which it slows itself down. Needs our device series.",
@@ -79,7 +79,7 @@ THERMAL_MARGIN_LOW: Final = _node_rule(
 )  # fmt: skip
 
 POWER_DEVIATES: Final = _node_rule(
-    "PowerDeviates", "info", NODE_POWER, POWER_DEVIATIONS, ">", t.POWER_PERCENT,
+    "PowerDeviates", "info", NODE_POWER, WORST_POWER, ">", t.POWER_PERCENT,
     unit="percent from the median",
     for_seconds=t.POWER_SECONDS,
     meaning="A GPU draws much more or less power than the median of its run. It accuses nobody.",
@@ -93,7 +93,7 @@ POWER_DEVIATES: Final = _node_rule(
 )  # fmt: skip
 
 UNCORRECTED_ECC: Final = _node_rule(
-    "UncorrectedEcc", "warning", NODE_MEMORY_ERRORS, MEMORY_ERRORS, ">=", t.ECC_ERRORS,
+    "UncorrectedEcc", "warning", NODE_MEMORY_ERRORS, WORST_MEMORY_ERRORS, ">=", t.ECC_ERRORS,
     unit="errors within the hour",
     meaning="A GPU counted a memory error that it could not correct. A process that it killed at once was not scraped.",
     summary="Uncorrectable memory errors in run {run}, node {node}: {worst}.",

@@ -6,18 +6,18 @@ from dataclasses import replace
 from typing import Final
 
 from lastgood_alerts import thresholds as t
-from lastgood_alerts.queries import ACTIVE, SCRAPED, added, nodes, ranks_with_gpu
+from lastgood_alerts.queries import ACTIVE, SCRAPED, added, ranks_with_gpu
+from lastgood_alerts.recordings import EXPORTER_FAILURES
 from lastgood_alerts.rule import Rule, Side
 from lastgood_alerts.sides import LAST_GOOD
 
-_FAILURES: Final = nodes(added("lastgood_exporter_errors_total", "15m"))
-_FAILING: Final = f"(max by (run, part, node, rank) ({_FAILURES}) > 0)"
+_FAILURES: Final = EXPORTER_FAILURES.name
 
 EXPORTER_ERRORS: Final = Rule(
     name="ExporterErrors",
     unit="failures within 15 minutes",
     severity="warning",
-    condition=f"sum by (run, part) (max by (run, part, node, rank) ({_FAILURES}))",
+    condition=f"sum by (run, part) ({_FAILURES})",
     operator=">=",
     threshold=t.EXPORTER_ERRORS,
     labels=("run", "part"),
@@ -30,12 +30,12 @@ EXPORTER_ERRORS: Final = Rule(
     link="run",
     sides=(
         LAST_GOOD,
-        Side(name="failing", query=f"count by (run, part) {_FAILING}", by=("run", "part")),
+        Side(name="failing", query=f"count by (run, part) ({_FAILURES})", by=("run", "part")),
         Side(
             name="worst",
             query=(
-                f"topk by (run, part) (1, {_FAILING}) * on (run, node, rank) group_left (gpu_uuid) "
-                f"topk by (run, node, rank) (1, {ranks_with_gpu('lastgood_rank_info')})"
+                f"topk by (run, part) (1, {_FAILURES}) * on (run, node, rank) group_left (gpu_uuid) "
+                f"topk by (run, node, rank) (1, {ranks_with_gpu(f'lastgood_rank_info and on (run, rank) {_FAILURES}')})"
             ),
             by=("run", "part"),
             text="rank {rank} on node {node} (GPU {gpu_uuid})",

@@ -30,6 +30,11 @@ def _trusted(hours: float, world: World = CLEAN, run: str = RUN) -> World:
     return world.ledger("checkpoint_last_trusted_timestamp_seconds", AT - hours * 3600, run=run)
 
 
+def _unscraped(seconds: float) -> World:
+    """Return a run at risk that is not scraped, whose newest event is so old."""
+    return _trusted(7).drop_all_ranks().ledger("run_last_event_timestamp_seconds", AT - seconds)
+
+
 _HOURS: Final = "checkpoint_last_trusted_timestamp_seconds"
 _NO_TRUSTED: Final = [
     Case("NoTrustedCheckpoint", "fires after more than six hours", _trusted(7), (of_run(7, steps="350"),)),
@@ -49,6 +54,13 @@ _NO_TRUSTED: Final = [
     Case("NoTrustedCheckpoint", "gives a run that never had one six hours", CLEAN.drop(_HOURS)),
     Case("NoTrustedCheckpoint", "is silent once the run has ended", ended(_trusted(7))),
     Case("NoTrustedCheckpoint", "is silent about a run that vanished", dead(_trusted(7))),
+    Case("NoTrustedCheckpoint", "takes a run for silent after ten minutes", _unscraped(600)),
+    Case(
+        "NoTrustedCheckpoint",
+        "does not take a run for silent within ten minutes",
+        _unscraped(599),
+        (of_run(7, steps="350"),),
+    ),
     Case(
         "NoTrustedCheckpoint",
         "goes on while a run that writes no events is scraped",

@@ -26,6 +26,25 @@ def _ahead_of_the_journal() -> World:
     return _due(200).ledger("run_step", 100)
 
 
+def older(rank: int, node: str = "node-c", run: str = RUN, **labels: str) -> World:
+    """Return a rank of attempt 1 that is far ahead, and hangs."""
+    ghost = rank_series(run, rank, node, 0, 1).all_of("lastgood_step", 9_000).all_of(f"lastgood_{_DEADLINE}", 0)
+    return World(tuple(one.with_labels(**labels) for one in ghost))
+
+
+_DEADLINE: Final = "step_deadline_timestamp_seconds"
+_SECOND: Final = healthy(attempt=2)
+_OLDER_ATTEMPTS: Final = {
+    "a rank of an older attempt": _SECOND.plus(older(0)),
+    "an older attempt while another run is in its first": _SECOND.plus(older(0)).plus(healthy("other", ("node-x",))),
+    "an older attempt at the same address in another job": _SECOND.plus(older(0, instance="node-a:9470", job="old")),
+    "an older attempt at the address of another run's rank": _SECOND.plus(
+        healthy("other", ("node-x",), attempt=2)
+    ).plus(older(0, instance="node-x:9470")),
+    "an older attempt at the address of another rank": _SECOND.plus(older(0, instance="node-b:9471")),
+}
+"""Worlds in which the newest attempt is in health and an older one has not gone yet."""
+
 _CHECKS_STALE: Final = [
     Case("ChecksStale", "fires when a check is past its due step for five minutes", _due(50), (stale(350),)),
     Case("ChecksStale", "is silent in health", CLEAN),
@@ -49,11 +68,8 @@ _CHECKS_STALE: Final = [
     ),
     Case("ChecksStale", "goes by the ranks when no progress reaches the ledger", _ahead_of_the_journal(), (stale(200),)),
     Case("ChecksStale", "goes by the journal when no rank is scraped", _due(50).drop_all_ranks(), (stale(350),)),
-    Case(
-        "ChecksStale",
-        "does not take the step of an older attempt for this one's",
-        healthy(attempt=2).plus(rank_series(RUN, 0, "node-c", 0, 1).all_of("lastgood_step", 9_000)),
-    ),
+    *(Case("ChecksStale", f"does not take the step of {what} for this one's", world) for what, world in _OLDER_ATTEMPTS.items()),
+    Case("ChecksStale", "goes by rank 0, whose step is everybody's", CLEAN.rank(3, "step", 9_000)),
     Case(
         "ChecksStale",
         "does not take the step of another run for this one's",
@@ -138,6 +154,23 @@ _SILENT: Final = [
     ),
     Case(
         "RankSilent",
+        "does not count a rank of an older attempt as there while another run is in its first",
+        _until(healthy(attempt=2), 10, 3).plus(rank_series(RUN, 3, "node-c", 0, 1)).plus(healthy("other", ("node-x",))),
+        (silent(1, _THREE),),
+    ),
+    Case(
+        "RankSilent",
+        "does not take another run's activity for its own",
+        ended(_until(CLEAN, 10, 3)).plus(healthy("other")),
+    ),
+    Case(
+        "RankSilent",
+        "does not wait for another run's attempt",
+        _until(CLEAN, 10, 3).plus(healthy("other").ledger("run_attempt_start_timestamp_seconds", AT - 60, run="other")),
+        (silent(1, _THREE),),
+    ),
+    Case(
+        "RankSilent",
         "does not miss a rank that has moved to another node",
         _until(CLEAN, 10, 3).plus(rank_series(RUN, 3, "node-c", 0, 1)),
     ),
@@ -179,7 +212,6 @@ def late(
     return Alert({"run": run}, value, {"worst": worst, "late": count, "step": step, **sides})
 
 
-_DEADLINE: Final = "step_deadline_timestamp_seconds"
 _STALLED_RANK: Final = CLEAN.rank(3, _DEADLINE, 600)
 _STALLED: Final = [
     Case("StepStalled", "fires when a deadline is missed", _STALLED_RANK, (late(300),)),
@@ -198,11 +230,7 @@ _STALLED: Final = [
         _STALLED_RANK.ledger("run_last_event_timestamp_seconds", AT - 1200),
         (late(300),),
     ),
-    Case(
-        "StepStalled",
-        "does not mind a rank of an older attempt that hangs",
-        healthy(attempt=2).plus(rank_series(RUN, 3, "node-c", 0, 1).all_of(f"lastgood_{_DEADLINE}", 0)),
-    ),
+    *(Case("StepStalled", f"does not mind {what} that hangs", world) for what, world in _OLDER_ATTEMPTS.items()),
     Case(
         "StepStalled",
         "counts the late ranks and names the latest",
