@@ -32,6 +32,8 @@ def metrics_page() -> str:
         "- Scrape with `honor_labels: true`: a target label `node` would rename ours.",
         "- Two ledgers on one run export the same series: aggregate with `max without (job, instance)`.",
         "- Join ranks on `(job, instance, run, rank)`: two attempts can overlap.",
+        "- What a rank pushes (`LASTGOOD_PUSH_URL`) has the same names and labels, `job=\"lastgood\"` and "
+        "`instance=\"NODE:RANK\"`.",
         "- A value that is not a number never fires an alert: filter with `x == x`.",
         "- No label is ever empty: what is not known is `unknown`.",
         "",
