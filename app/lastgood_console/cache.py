@@ -5,12 +5,14 @@ A chart is kept as its finished specification: to check and write it out takes l
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
 
 from lastgood.peers import Peers
 from lastgood.state import Incident, RunState
+from lastgood_console.components.devices import DeviceRow, rows
 from lastgood_console.components.peers_chart import peers_chart
 from lastgood_console.components.timeline_chart import timeline_chart
 from lastgood_console.export.document import Document, to_document
@@ -34,9 +36,20 @@ def document(state: RunState, incident: Incident) -> Document:
     return _document(state, incident, state.run, incident.id, _version(state))
 
 
+def devices(states: Mapping[str, RunState], now: float) -> list[DeviceRow]:
+    """Return what is known about each device, counted again when a run has news and every minute."""
+    version = tuple((run, _version(state), state.active) for run, state in states.items())
+    return _devices(tuple(states.values()), version, now // 60 * 60)
+
+
 def _version(state: RunState) -> str:
     """Identify a state: its events, and how its checkpoints stand (one may go missing without an event)."""
     return state.events_digest + "".join(c.trust[:2] for c in state.checkpoints)
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def _devices(_states: tuple[RunState, ...], version: tuple[tuple[str, str, bool], ...], now: float) -> list[DeviceRow]:
+    return rows(_states, now)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)

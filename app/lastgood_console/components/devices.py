@@ -79,9 +79,12 @@ def _whereabouts(
     seen: dict[Device, str] = {}
     seats: dict[Device, list[Seat]] = {}
     for state in states:
-        for attempt in state.attempts[-NEWEST_ATTEMPTS:]:
+        met: set[int] = set()  # the ledger holds equal places once, and the newest attempt comes first
+        for attempt in reversed(state.attempts[-NEWEST_ATTEMPTS:]):
             for place in attempt.places:
-                _see(place, attempt.last_event_at, places, seen)
+                if id(place) not in met:
+                    met.add(id(place))
+                    _see(place, attempt.last_event_at, places, seen)
         for incident in state.incidents:
             for suspect in incident.suspects:
                 _see(suspect, _last_time(state.attempts, incident), places, seen)

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from lastgood_console.cache import devices
 from lastgood_console.characters import escape
 from lastgood_console.components.device_rows import devices_html, named_head_html, named_html
-from lastgood_console.components.devices import DeviceRow, consequence, headline, matching, rows
+from lastgood_console.components.devices import DeviceRow, consequence, headline, matching
 from lastgood_console.components.heads import empty, page_head, rfc3339, section
 from lastgood_console.components.tables import MOST_ROWS
-from lastgood_console.shell import TICK_SECONDS, ask_for, fresh_html, link_to_incident, no_runs_html
+from lastgood_console.shell import TICK_SECONDS, fresh_html, link_to_incident, no_runs_html
 from lastgood_console.store import current
 
 MOST_NAMED = 20
@@ -42,12 +43,17 @@ def every_device(found: Sequence[DeviceRow], now: str) -> None:
     st.html(devices_html(found, now))
 
 
+def clear_search() -> None:
+    """Empty the search; the address follows."""
+    st.session_state["node"] = ""
+
+
 @st.fragment(run_every=TICK_SECONDS)
 def page() -> None:
     """Draw the page, again at every tick."""
     snapshot, seconds = current().snapshot(), current().clock()
     now = rfc3339(seconds)
-    found = rows(snapshot.states.values(), seconds)
+    found = devices(snapshot.states, seconds)
     fresh = fresh_html(snapshot, seconds)
     if not snapshot.states:
         st.html(page_head("No runs.", "", fresh))
@@ -58,7 +64,7 @@ def page() -> None:
     shown = matching(found, wanted)
     if not shown:
         st.html(empty(f"No node and no GPU matches {escape(repr(wanted))}."))
-        st.button("Clear the search", type="tertiary", on_click=ask_for)
+        st.button("Clear the search", type="tertiary", on_click=clear_search)
         return
     if named := [row for row in shown if row.incidents]:
         named_devices(named, now)
