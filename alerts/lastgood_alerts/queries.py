@@ -63,7 +63,7 @@ def bounded(per_node: str, operator: str, threshold: float, pick: str = "max") -
 
 def worst_of_run(per_rank: str) -> str:
     """Return the rank of each run with the highest value, with its GPU and ``worst_node``. For a text only."""
-    return _with_gpu(f"topk by (run) (1, {per_rank})")
+    return _with_gpu(f"topk by (run) (1, {per_rank})", in_runs=f"group by (run) ({per_rank})")
 
 
 def worst(per_rank: str, operator: str, threshold: float, in_runs: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from lastgood_alerts import thresholds as t
-from lastgood_alerts.queries import ACTIVE, ALIVE, SCRAPED, SINCE_EVENT, added, dcgm, nodes, ranks, worst
+from lastgood_alerts.queries import ACTIVE, ALIVE, NEWEST_RANKS, SCRAPED, SINCE_EVENT, added, dcgm, nodes, ranks, worst
 from lastgood_alerts.rule import Operator, Recording
 
 RUN_ALIVE: Final = Recording(
@@ -53,11 +53,12 @@ WORST_GRAD_NORM: Final = _worst(
     "lastgood:grad_norm_deviations:worst", GRAD_NORM_DEVIATIONS, NODE_GRAD_NORM, ">", t.GRAD_NORM_SPREADS
 )
 
-MARGINS: Final = ranks("lastgood_gpu_temperature_margin_celsius", pick="min")
+MARGIN: Final = "lastgood_gpu_temperature_margin_celsius"
+MARGINS: Final = ranks(MARGIN, pick="min")
 """Degrees left by run, node and rank. dcgm-exporter has no margin: without our device series there is none."""
 NODE_MARGIN: Final = Recording(
     name="lastgood:node_gpu_temperature_margin_celsius:min",
-    query=f"min by (run, node) ({MARGINS})",
+    query=f"min by (run, node) ({nodes(MARGIN)})",
     meaning="Degrees left before the first GPU of a node slows itself down.",
 )
 WORST_MARGIN: Final = _worst(
@@ -91,9 +92,10 @@ WORST_POWER: Final = _worst(
 )
 
 _DCGM_ERRORS: Final = added("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "1h")
+_OUR_ERRORS: Final = "lastgood_gpu_ecc_uncorrected_total"
 MEMORY_ERRORS: Final = (
-    f"({ranks(added('lastgood_gpu_ecc_uncorrected_total', '1h'))} or "
-    f"{dcgm(f'({_DCGM_ERRORS} < {t.PLAUSIBLE_ERRORS})')})"
+    f"({ranks(added(_OUR_ERRORS, '1h'))} or "
+    f"{dcgm(f'({_DCGM_ERRORS} < {t.PLAUSIBLE_ERRORS})')} unless on (run, rank) {_OUR_ERRORS})"
 )
 """Uncorrectable memory errors added within the hour, by run, node and rank: ours, else those of dcgm-exporter."""
 NODE_MEMORY_ERRORS: Final = Recording(
@@ -103,6 +105,13 @@ NODE_MEMORY_ERRORS: Final = Recording(
 )
 WORST_MEMORY_ERRORS: Final = _worst(
     "lastgood:gpu_ecc_uncorrected_1h:worst", MEMORY_ERRORS, NODE_MEMORY_ERRORS, ">=", t.ECC_ERRORS
+)
+
+_LATE: Final = f"time() - lastgood_step_deadline_timestamp_seconds and on (job, instance, run, rank) {NEWEST_RANKS}"
+STEP_LATE: Final = Recording(
+    name="lastgood:step_late_seconds",
+    query=f"{ranks(_LATE)} > {t.STALLED_SECONDS}",
+    meaning="Seconds past the deadline of their step, of the ranks of the newest attempt that are past it.",
 )
 
 EXPORTER_FAILURES: Final = Recording(
@@ -125,5 +134,6 @@ RECORDINGS: Final = (
     WORST_POWER,
     NODE_MEMORY_ERRORS,
     WORST_MEMORY_ERRORS,
+    STEP_LATE,
     EXPORTER_FAILURES,
 )

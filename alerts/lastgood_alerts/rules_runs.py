@@ -18,9 +18,9 @@ from lastgood_alerts.queries import (
     SCRAPED,
     SINCE_EVENT,
     nodes,
-    ranks,
     worst_of_run,
 )
+from lastgood_alerts.recordings import STEP_LATE
 from lastgood_alerts.rule import Rule, Side
 from lastgood_alerts.sides import LAST_GOOD, STEP, worst_side
 
@@ -105,13 +105,13 @@ RANK_SILENT: Final = Rule(
     change="`SILENT_RANKS`: to the ranks that you do not scrape. `SILENT_SECONDS`: higher when scrapes are lost often.",
 )
 
-_LATE: Final = f"(time() - lastgood_step_deadline_timestamp_seconds and on (job, instance, run, rank) {NEWEST_RANKS})"
+_LATE: Final = STEP_LATE.name
 
 STEP_STALLED: Final = Rule(
     name="StepStalled",
     unit="seconds past the deadline",
     severity="critical",
-    condition=f"max by (run) {_LATE} and on (run) {ACTIVE}",
+    condition=f"max by (run) ({_LATE}) and on (run) {ACTIVE}",
     operator=">",
     threshold=t.STALLED_SECONDS,
     labels=("run",),
@@ -127,8 +127,8 @@ STEP_STALLED: Final = Rule(
     sides=(
         LAST_GOOD,
         STEP,
-        Side(name="late", query=f"count by (run) ({ranks(_LATE)} > {t.STALLED_SECONDS})"),
-        worst_side(worst_of_run(f"({ranks(_LATE)} > {t.STALLED_SECONDS})"), by=("run",)),
+        Side(name="late", query=f"count by (run) ({_LATE})"),
+        worst_side(worst_of_run(_LATE), by=("run",)),
     ),
     change="`STALLED_FOR_SECONDS`: higher when one scrape takes longer.",
 )
