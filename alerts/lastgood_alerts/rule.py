@@ -8,6 +8,7 @@ The texts use a tiny template of our own, ``{field}``:
 
 - a label of the rule, such as ``{run}``; the rule's condition keeps exactly these labels, so none is ever missing;
 - ``{value}``, the condition's value; ``{resume}``, the value as the step to resume from (a rule of findings);
+- ``{who}``, the rank, node and GPU of a suspect, or that nobody is named;
 - the name of a :class:`Side`: a second query, with its own wording.
 
 A side query answers for every instance: where it knows nothing, -2 stands for "not known", beside the -1 that our
@@ -32,6 +33,8 @@ SEVERITIES: Final = get_args(Severity)
 SEVERAL: Final = "several"
 """The node of an instance that stands for more nodes than are named one by one."""
 FIELD: Final = re.compile(r"\{(\w+)\}")
+WHO: Final = ("rank", "node", "gpu_uuid")
+"""Labels that say who is meant; ``unknown`` where nobody is."""
 _NAME: Final = re.compile(r"^[A-Z][A-Za-z]+$")
 
 
@@ -92,7 +95,8 @@ class Rule:
             yield "a name is in CamelCase, letters only"
         if self.severity not in SEVERITIES:
             yield f"severity {self.severity!r} is none of {', '.join(SEVERITIES)}"
-        known = {*self.labels, *self.side_names, "value", "resume"}
+        who = {"who"} if set(WHO) <= set(self.labels) else set()
+        known = {*self.labels, *self.side_names, *who, "value", "resume"}
         for text in (self.summary, self.description):
             for field in FIELD.findall(text):
                 if field not in known:

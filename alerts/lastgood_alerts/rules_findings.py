@@ -18,7 +18,6 @@ from lastgood_alerts.sides import LAST_GOOD, window_side
 SUSPECT: Final = ("run", "incident", "check", "status", "scope", "rank", "node", "gpu_uuid")
 """What tells two suspects apart: every label of the ledger's series but where it was scraped from."""
 
-_WHO: Final = "rank {rank} on node {node} (GPU {gpu_uuid})"
 _NEVER: Final = "Never: -1 is the value of an incident without a checkpoint to resume from."
 
 
@@ -32,7 +31,7 @@ def _finding_rule(
 ) -> Rule:
     matchers = ", ".join(filter(None, (f'check="{check}"', status)))
     description = (
-        f"The check {{check}} failed in run {{run}}: {_WHO} is named, status {{status}}, scope {{scope}}. "
+        f"The check {{check}} failed in run {{run}}: {{who}}, status {{status}}, scope {{scope}}. "
         f"The corruption can have begun in the steps ({{start}}, {{end}}]. {advice}{{resume}} Incident {{incident}}."
     )
     return Rule(
@@ -45,7 +44,7 @@ def _finding_rule(
         threshold=t.NO_CHECKPOINT,
         labels=SUSPECT,
         meaning=meaning,
-        summary=f"{what} in run {{run}}: {_WHO}, {{status}}. {{resume}}",
+        summary=f"{what} in run {{run}}: {{who}}, {{status}}. {{resume}}",
         description=description,
         link="incident",
         sides=(window_side("start"), window_side("end")),

@@ -71,8 +71,8 @@ _READ_AT: Final = (
 _LAST_GOOD_SEEN: Final = replace(
     LAST_GOOD,
     query="max by (run) (last_over_time(lastgood_last_good_step[1d]))",
-    text="The last good checkpoint was step {value} when a ledger was last seen.",
-    none="There was no good checkpoint when a ledger was last seen.",
+    text="Last good checkpoint to resume from, when a ledger was last seen: step {value}.",
+    none="When a ledger was last seen, there was no good checkpoint to resume from.",
 )
 
 LEDGER_STALE: Final = Rule(

@@ -9,9 +9,9 @@ from lastgood_alerts.rule import Side
 LAST_GOOD: Final = Side(
     name="last_good",
     query="max by (run) (lastgood_last_good_step)",
-    text="The last good checkpoint is step {value}.",
-    none="There is no good checkpoint yet.",
-    unknown="The last good checkpoint is not known.",
+    text="Last good checkpoint to resume from: step {value}.",
+    none="There is no good checkpoint to resume from yet.",
+    unknown="Which checkpoint to resume from is not known.",
 )
 """A sentence: where a person would resume from, for rules whose value is something else."""
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+from lastgood.catalogue import UNKNOWN
 from lastgood_alerts.queries import written_out
 from lastgood_alerts.rule import FIELD, SEVERAL, Rule, Side
 
@@ -87,6 +88,8 @@ def render(text: str, rule: Rule, dialect: Dialect) -> str:
             return _number(dialect.value(), rule.digits)
         if name == "resume":
             return _resume(dialect.value())
+        if name == "who":
+            return _who()
         return dialect.side(rule, sides[name]) if name in sides else f"{{{{ $labels.{name} }}}}"
 
     return _filled(text, field)
@@ -120,6 +123,11 @@ def _choice(side: Side, value: str, labels: str) -> str:
 def _resume(value: str) -> str:
     step = f"Resume from step {_number(value, 0)}."
     return f"{{{{ if ge {value} 0.0 }}}}{step}{{{{ else }}}}There is no checkpoint to resume from.{{{{ end }}}}"
+
+
+def _who() -> str:
+    named = "rank {{ $labels.rank }} on node {{ $labels.node }} (GPU {{ $labels.gpu_uuid }})"
+    return f'{{{{ if eq $labels.rank "{UNKNOWN}" }}}}no rank is named{{{{ else }}}}{named}{{{{ end }}}}'
 
 
 def _number(value: str, digits: int) -> str:

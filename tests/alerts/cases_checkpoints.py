@@ -8,7 +8,7 @@ from tests.alerts.promtool_cases import Alert, Case
 from tests.alerts.world import NOT_A_NUMBER, RUN, World, healthy, rising
 
 CLEAN: Final = healthy()
-NONE_GOOD: Final = "There is no good checkpoint yet."
+NONE_GOOD: Final = "There is no good checkpoint to resume from yet."
 AT: Final = 900
 STEP_THEN: Final = "400"  # of the healthy run, 900 s after it began
 
@@ -81,7 +81,10 @@ _NO_TRUSTED: Final = [
             .ledger("checkpoint_last_trusted_step", 100, run="other")
             .ledger("last_good_step", 75, run="other")
         ),
-        (of_run(7, steps="350"), of_run(9, "other", steps="300", last_good="The last good checkpoint is step 75.")),
+        (
+            of_run(7, steps="350"),
+            of_run(9, "other", steps="300", last_good="Last good checkpoint to resume from: step 75."),
+        ),
     ),
     Case(
         "NoTrustedCheckpoint",

@@ -61,7 +61,7 @@ _NORM: Final = [
     Case("GradNormOutlier", "is silent without norms", CLEAN.drop("grad_norm")),
     Case("GradNormOutlier", "names the worst rank of each node", _norms(healthy(nodes=("node-a", "node-b", "node-c", "node-d")), {0: 1, 1: 1, 2: 1, 3: 1, 4: 1, 5: 1.5, 6: 2, 7: 3}), (on_node(50, "rank 5 on node node-c (GPU GPU-0005, 50 deviations)", "node-c"), on_node(200, "rank 7 on node node-d (GPU GPU-0007, 200 deviations)", "node-d"))),
     Case("GradNormOutlier", "compares a rank with its own run", _EQUAL.plus(healthy("other").all_of("lastgood_grad_norm", 50))),
-    Case("GradNormOutlier", "keeps runs apart", _norm(2, _EQUAL).plus(_norm(75, healthy("other").all_of("lastgood_grad_norm", 50), rank=1, run="other").ledger("last_good_step", 25, run="other")), (on_node(100, f"{THREE}, 100 deviations)"), on_node(50, "rank 1 on node node-a (GPU GPU-0001, 50 deviations)", "node-a", "other", last_good="The last good checkpoint is step 25."))),
+    Case("GradNormOutlier", "keeps runs apart", _norm(2, _EQUAL).plus(_norm(75, healthy("other").all_of("lastgood_grad_norm", 50), rank=1, run="other").ledger("last_good_step", 25, run="other")), (on_node(100, f"{THREE}, 100 deviations)"), on_node(50, "rank 1 on node node-a (GPU GPU-0001, 50 deviations)", "node-a", "other", last_good="Last good checkpoint to resume from: step 25."))),
     Case("GradNormOutlier", "names the GPU as unknown when the rank's place is not", _norm(2, _EQUAL).drop("rank_info", rank="3"), (on_node(100, "unknown"),)),
 ]  # fmt: skip
 
@@ -82,6 +82,7 @@ _MARGIN: Final = [
     Case("ThermalMarginLow", "fires beyond the limit", _margin(-3), (on_node(-3, "unknown"),)),
     Case("ThermalMarginLow", "waits five minutes", _margin("20+0x20 2+0x60"), at=900),
     Case("ThermalMarginLow", "has waited five minutes", _margin("20+0x19 2+0x60"), (hot(2),), at=900),
+    Case("ThermalMarginLow", "stays five minutes after the margin is back", _margin("2+0x12 20+0x60"), (hot(2),), at=660),
     Case("ThermalMarginLow", "ends five minutes after the margin is back", _margin("2+0x12 20+0x60"), at=690),
     Case("ThermalMarginLow", "is silent about a margin that is not a number", _margin(NOT_A_NUMBER)),
     Case("ThermalMarginLow", "is silent without our device series", CLEAN.drop("gpu_temperature_margin_celsius")),
@@ -89,6 +90,7 @@ _MARGIN: Final = [
     Case("ThermalMarginLow", "names the hottest of a node", _margin(4, _margin(1), rank=2), (hot(1),)),
     Case("ThermalMarginLow", "names two nodes", _margin(4, _margin(1), rank=0), (hot(1), hot(4, "node-a", "rank 0 on node node-a (GPU GPU-0000"))),
     Case("ThermalMarginLow", "names seven nodes one by one", each(fleet(9), "gpu_temperature_margin_celsius", dict.fromkeys(range(7), 2)), tuple(hot(2, f"node-{n:02d}", f"rank {n} on node node-{n:02d} (GPU {gpu(n)}") for n in range(7))),
+    Case("ThermalMarginLow", "does not count a node at the boundary among too many", each(fleet(9), "gpu_temperature_margin_celsius", {**dict.fromkeys(range(7), 2), 7: 5}), tuple(hot(2, f"node-{n:02d}", f"rank {n} on node node-{n:02d} (GPU {gpu(n)}") for n in range(7))),
     Case("ThermalMarginLow", "makes one alert of eight nodes", each(fleet(9), "gpu_temperature_margin_celsius", {**dict.fromkeys(range(8), 3), 5: 1}), (hot(1, "several", "rank 5 on node node-05 (GPU GPU-0005"),)),
     Case("ThermalMarginLow", "names the nodes of a run beside one with too many", each(fleet(9), "gpu_temperature_margin_celsius", {**dict.fromkeys(range(8), 3), 5: 1}).plus(healthy("other").rank(3, "gpu_temperature_margin_celsius", 2, run="other")), (hot(1, "several", "rank 5 on node node-05 (GPU GPU-0005"), hot(2, run="other"))),
 ]  # fmt: skip
@@ -160,7 +162,7 @@ _ECC: Final = [
     Case("UncorrectedEcc", "does not mind how dcgm-exporter calls its host", dcgm(_NO_DEVICES, _DBE, {3: 2}, "hostname"), (errors(2),)),
     Case("UncorrectedEcc", "does not believe the numbers that stand for no reading", dcgm(_NO_DEVICES, _DBE, {3: SENTINEL})),
     Case("UncorrectedEcc", "does not take the end of no reading for an error", dcgm(_NO_DEVICES, _DBE, {3: f"{SENTINEL}+0x9 0+0x150"}), at=4320),
-    Case("UncorrectedEcc", "prefers our own series to dcgm-exporter's", dcgm(CLEAN, _DBE, {3: 2})),
+    Case("UncorrectedEcc", "takes an error from dcgm-exporter that ours has not counted", dcgm(CLEAN, _DBE, {3: 2}), (errors(2),)),
     Case("UncorrectedEcc", "is silent about a GPU that no rank has", dcgm(_NO_DEVICES, _DBE, {9: 2})),
     Case("UncorrectedEcc", "names the worst of a node, and two nodes", _ecc(1, _ecc(2, _ecc(4), rank=2), rank=0), (errors(4), errors(1, "node-a", "rank 0 on node node-a (GPU GPU-0000"))),
     Case("UncorrectedEcc", "makes one alert of eight nodes", each(fleet(9), _COUNT, {**dict.fromkeys(range(8), 1), 5: 3}), (errors(3, "several", "rank 5 on node node-05 (GPU GPU-0005"),)),

@@ -280,8 +280,8 @@ _SUSPECT: Final = [
         "keeps suspect and tainted apart, and says that there is no good one",
         _COVERED.ledger("checkpoints", 2, trust="tainted").ledger("last_good_step", -1),
         (
-            covered(sides={"last_good": "There is no good checkpoint yet."}),
-            covered(2, "tainted", sides={"last_good": "There is no good checkpoint yet."}),
+            covered(sides={"last_good": "There is no good checkpoint to resume from yet."}),
+            covered(2, "tainted", sides={"last_good": "There is no good checkpoint to resume from yet."}),
         ),
     ),
     Case(
@@ -303,7 +303,7 @@ _SUSPECT: Final = [
             .ledger("checkpoints", 1, run="other", trust="suspect")
             .ledger("last_good_step", 75, run="other")
         ),
-        (covered(), covered(run="other", sides={"last_good": "The last good checkpoint is step 75."})),
+        (covered(), covered(run="other", sides={"last_good": "Last good checkpoint to resume from: step 75."})),
     ),
 ]  # fmt: skip
 

@@ -54,7 +54,7 @@ _UNREADABLE: Final = [
     Case("JournalUnreadable", "keeps runs apart", CLEAN.ledger(_LINES, 3).plus(healthy("other").ledger(_LINES, 4, run="other").ledger("last_good_step", -1, run="other")), (of_run(3), of_run(4, "other", last_good=NONE_GOOD))),
 ]  # fmt: skip
 
-SEEN: Final = "The last good checkpoint was step 50 when a ledger was last seen."
+SEEN: Final = "Last good checkpoint to resume from, when a ledger was last seen: step 50."
 _READ: Final = "ledger_last_read_timestamp_seconds"
 
 
@@ -75,13 +75,13 @@ _STALE: Final = [
     Case("LedgerStale", "waits two minutes", CLEAN.ledger(_READ, "0+30x20 600+0x100"), at=840),
     Case("LedgerStale", "has waited two minutes", CLEAN.ledger(_READ, "0+30x20 600+0x100"), (of_run(270, last_good=SEEN),), at=870),
     Case("LedgerStale", "fires when the ledger is gone and the ranks go on", _read_until(10), (of_run(900 - 270, last_good=SEEN),)),
-    Case("LedgerStale", "fires when no ledger was ever seen", CLEAN.drop_ledger(), (of_run(86_400, last_good="The last good checkpoint is not known."),)),
+    Case("LedgerStale", "fires when no ledger was ever seen", CLEAN.drop_ledger(), (of_run(86_400, last_good="Which checkpoint to resume from is not known."),)),
     Case("LedgerStale", "fires for an active run that is not scraped", CLEAN.drop_all_ranks().ledger(_READ, 300), (of_run(600, last_good=SEEN),)),
     Case("LedgerStale", "is silent about a run that has ended", ended(CLEAN.drop_all_ranks()).ledger(_READ, 300)),
     Case("LedgerStale", "is silent when nothing of the run is there any more", _read_until(10).drop_all_ranks()),
     Case("LedgerStale", "is silent about a time that is not a number", CLEAN.ledger(_READ, NOT_A_NUMBER)),
     Case("LedgerStale", "keeps runs apart", CLEAN.ledger(_READ, 300).plus(healthy("other")), (of_run(600, last_good=SEEN),)),
-    Case("LedgerStale", "keeps what it says of two runs apart", CLEAN.ledger(_READ, 300).plus(healthy("other").ledger(_READ, 600, run="other").ledger("last_good_step", -1, run="other")), (of_run(600, last_good=SEEN), of_run(300, "other", last_good="There was no good checkpoint when a ledger was last seen."))),
+    Case("LedgerStale", "keeps what it says of two runs apart", CLEAN.ledger(_READ, 300).plus(healthy("other").ledger(_READ, 600, run="other").ledger("last_good_step", -1, run="other")), (of_run(600, last_good=SEEN), of_run(300, "other", last_good="When a ledger was last seen, there was no good checkpoint to resume from."))),
     Case("LedgerStale", "does not take another run's life for its own", ended(CLEAN.drop_all_ranks()).ledger(_READ, 300).plus(healthy("other"))),
 ]  # fmt: skip
 

@@ -91,7 +91,7 @@ _CHECKS_STALE: Final = [
         ),
         (
             stale(350),
-            stale(400, "replica", "other", "33", last_good="The last good checkpoint is step 25."),
+            stale(400, "replica", "other", "33", last_good="Last good checkpoint to resume from: step 25."),
         ),
     ),
 ]  # fmt: skip

@@ -10,6 +10,7 @@ import math
 import re
 import shutil
 import subprocess
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -25,7 +26,7 @@ from lastgood_alerts.rule import Rule
 from lastgood_alerts.rules import BY_NAME, RECORDED
 
 CONSOLE: Final = "http://localhost:8490"
-LAST_GOOD: Final = "The last good checkpoint is step 50."
+LAST_GOOD: Final = "Last good checkpoint to resume from: step 50."
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,9 @@ def filled(rule: Rule, text: str, alert: Alert) -> str:
     """Return the rule's text with the alert's labels and values."""
     resume = f"Resume from step {alert.value:.0f}." if alert.value >= 0 else "There is no checkpoint to resume from."
     sides = {"last_good": LAST_GOOD, **alert.sides}
-    known = {**alert.labels, "value": f"{alert.value:.{rule.digits}f}", "resume": resume, **sides}
+    named = "rank {rank} on node {node} (GPU {gpu_uuid})".format_map(defaultdict(str, alert.labels))
+    who = "no rank is named" if alert.labels.get("rank") == "unknown" else named
+    known = {**alert.labels, "who": who, "value": f"{alert.value:.{rule.digits}f}", "resume": resume, **sides}
     return re.sub(r"\{(\w+)\}", lambda match: known[match[1]], text)
 
 
