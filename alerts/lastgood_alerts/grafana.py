@@ -2,7 +2,8 @@
 
 Query A is the condition and gives one sample per instance; expression C is the threshold on it, which Grafana calls
 the rule's condition; B, D, E ... are the side values of the texts. Recordings are written out, so Grafana needs no
-recording rule in the data source. A rule without data is fine (``noDataState: OK``): RunVanished and LedgerStale are
+recording rule in the data source; with ``recorded`` they are read by name, which a large fleet needs: Grafana asks for
+all side values at every evaluation. A rule without data is fine (``noDataState: OK``): RunVanished and LedgerStale are
 about silence, and have a value then.
 """
 
@@ -32,10 +33,11 @@ def rule_uid(rule: Rule) -> str:
     return f"lastgood-{words}"
 
 
-def query_data(rule: Rule, datasource_uid: str) -> list[Data]:
-    """Return the queries and the threshold of a rule."""
-    sides = [_query(side_ref(rule, side), side_query(rule, side, RECORDED), datasource_uid) for side in rule.sides]
-    condition = _query("A", written_out(rule.condition, RECORDED), datasource_uid)
+def query_data(rule: Rule, datasource_uid: str, recorded: bool = False) -> list[Data]:
+    """Return the queries and the threshold of a rule. ``recorded``: the data source evaluates the recordings."""
+    unknown = {} if recorded else RECORDED
+    sides = [_query(side_ref(rule, side), side_query(rule, side, unknown), datasource_uid) for side in rule.sides]
+    condition = _query("A", written_out(rule.condition, unknown), datasource_uid)
     return [condition, _threshold(rule), *sides]
 
 

@@ -30,9 +30,9 @@ SIGNATURE_HEADER: Final = "X-Grafana-Alerting-Signature"
 TIMESTAMP_HEADER: Final = "X-Grafana-Alerting-Timestamp"
 
 
-def rules_file(*, console_url: str = CONSOLE_URL, datasource_uid: str = DATASOURCE_UID) -> str:
-    """Return ``rules.yaml``."""
-    groups = [_group(group, console_url, datasource_uid) for group in GROUPS if group.rules]
+def rules_file(*, console_url: str = CONSOLE_URL, datasource_uid: str = DATASOURCE_UID, recorded: bool = False) -> str:
+    """Return ``rules.yaml``. ``recorded``: the data source evaluates the recordings (``prometheus.recordings_yaml``)."""
+    groups = [_group(group, console_url, datasource_uid, recorded) for group in GROUPS if group.rules]
     return yaml_text({"apiVersion": 1, "groups": groups}, GENERATED)
 
 
@@ -95,23 +95,23 @@ def critical_route() -> dict[str, Data]:
     }
 
 
-def _group(group: Group, console_url: str, datasource_uid: str) -> Data:
+def _group(group: Group, console_url: str, datasource_uid: str, recorded: bool) -> Data:
     return {
         "orgId": ORG,
         "name": group.name,
         "folder": FOLDER,
         "interval": f"{group.interval_seconds}s",
-        "rules": [_rule(rule, console_url, datasource_uid) for rule in group.rules],
+        "rules": [_rule(rule, console_url, datasource_uid, recorded) for rule in group.rules],
     }
 
 
-def _rule(rule: Rule, console_url: str, datasource_uid: str) -> Data:
+def _rule(rule: Rule, console_url: str, datasource_uid: str, recorded: bool) -> Data:
     keep: dict[str, Data] = {"keepFiringFor": f"{rule.keep_firing_seconds}s"} if rule.keep_firing_seconds else {}
     return {
         "uid": rule_uid(rule),
         "title": rule.name,
         "condition": "C",
-        "data": query_data(rule, datasource_uid),
+        "data": query_data(rule, datasource_uid, recorded),
         "noDataState": "OK",
         "execErrState": "Error",
         "for": f"{rule.for_seconds}s",

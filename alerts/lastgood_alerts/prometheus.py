@@ -22,6 +22,12 @@ def rules_yaml(*, console_url: str = CONSOLE_URL, interval_seconds: int | None =
     return yaml_text({"groups": groups}, GENERATED)
 
 
+def recordings_yaml(*, interval_seconds: int | None = None) -> str:
+    """Return a rule file of the recordings alone, for rules that Grafana evaluates."""
+    groups = [_group(group, CONSOLE_URL, interval_seconds) for group in GROUPS if group.recordings]
+    return yaml_text({"groups": groups}, GENERATED)
+
+
 def rule_groups(*, console_url: str = CONSOLE_URL, interval_seconds: int | None = None) -> list[Data]:
     """Return the groups of a rule file as plain data."""
     return [_group(group, console_url, interval_seconds) for group in GROUPS]

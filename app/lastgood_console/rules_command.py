@@ -14,17 +14,20 @@ from lastgood_alerts import grafana_files, kubernetes, prometheus
 from lastgood_alerts.grafana import DATASOURCE_UID
 from lastgood_alerts.prometheus import CONSOLE_URL
 
-_FORMATS: Final[dict[str, Callable[[str, str], str]]] = {
-    "prometheus": lambda console, _: prometheus.rules_yaml(console_url=console),
-    "kubernetes": lambda console, _: kubernetes.prometheus_rule_yaml(console_url=console),
-    "grafana": lambda console, uid: grafana_files.rules_file(console_url=console, datasource_uid=uid),
+_FORMATS: Final[dict[str, Callable[[str, str, bool], str]]] = {
+    "prometheus": lambda console, *_: prometheus.rules_yaml(console_url=console),
+    "kubernetes": lambda console, *_: kubernetes.prometheus_rule_yaml(console_url=console),
+    "grafana": lambda console, uid, recorded: grafana_files.rules_file(
+        console_url=console, datasource_uid=uid, recorded=recorded
+    ),
+    "recordings": lambda *_: prometheus.recordings_yaml(),
 }
 
 
 def main(arguments: list[str]) -> int:
     """Run ``lastgood rules``. Returns 0."""
     options = _parser().parse_args(arguments)
-    text = _FORMATS[options.format](_console(options.console_url), options.datasource_uid)
+    text = _FORMATS[options.format](_console(options.console_url), options.datasource_uid, options.recorded)
     if options.output is None:
         sys.stdout.write(text)
     else:
@@ -40,7 +43,8 @@ def _parser() -> argparse.ArgumentParser:
         "--format",
         choices=[*_FORMATS],
         default="prometheus",
-        help="a rule file, a PrometheusRule, or a file for Grafana's provisioning (default: prometheus)",
+        help="a rule file, a PrometheusRule, a file for Grafana's provisioning, or a rule file of the recordings alone "
+        "(default: prometheus)",
     )
     parser.add_argument(
         "--console-url",
@@ -53,6 +57,11 @@ def _parser() -> argparse.ArgumentParser:
         default=DATASOURCE_UID,
         metavar="UID",
         help=f"the Prometheus data source in Grafana (default: {DATASOURCE_UID})",
+    )
+    parser.add_argument(
+        "--recorded",
+        action="store_true",
+        help="let Grafana's rules read what Prometheus records (--format recordings), as large fleets need",
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="where it goes (default: standard output)")
     return parser
