@@ -1,6 +1,12 @@
-"""Draw the form in which a visitor acts on an incident. What it means and who may is in :mod:`.desk`."""
+"""Draw the form in which a visitor acts on an incident. What it means and who may is in :mod:`.desk`.
+
+The form is saved in a callback, which runs before the page is drawn: the page then shows what follows from it. What
+went wrong stays until the next try, since the page draws itself again every few seconds.
+"""
 
 from __future__ import annotations
+
+from typing import Any, Final
 
 import streamlit as st
 
@@ -10,47 +16,60 @@ from lastgood_console.components.decision import sentence
 from lastgood_console.desk import LABELS, Desk, Saying, Visitor, possible
 from lastgood_console.store import current
 
+_SAVED: Final = "act-saved"
+"""How often this visitor has saved: part of keys, so that the menu closes and the next form begins empty."""
+
 
 def act_on(incident: Incident) -> None:
     """Offer what can be done to an incident now; draw nothing where nobody can write."""
     desk = current().desk
     if desk is None:
         return
-    name, choices = f"{incident.run}-{incident.id}", possible(incident)
+    if told := st.session_state.pop("act-told", ""):
+        st.toast(told)
+    choices, name = possible(incident), _key("form", incident)
     waits = choices[0] == "acknowledge"
     label = "Acknowledge incident…" if waits else "Add note…"
-    done = st.session_state.get("acted", 0)  # what was saved closes the menu, and the next form begins empty
     with (
-        st.popover(label, type="primary" if waits else "secondary", key=f"act-{name}-{done}"),
-        st.form(f"act-form-{name}-{done}", border=False),
+        st.popover(label, type="primary" if waits else "secondary", key=_key("menu", incident)),
+        st.form(name, border=False),
     ):
         _form(desk, incident, choices)
 
 
+def _key(part: str, incident: Incident) -> str:
+    return f"act-{part}-{incident.run}-{incident.id}-{st.session_state.get(_SAVED, 0)}"
+
+
 def _form(desk: Desk, incident: Incident, choices: tuple[str, ...]) -> None:
     visitor = this_visitor()
-    action = st.radio("What to do", choices, format_func=LABELS.__getitem__, key=f"act-what-{incident.id}")
-    by = visitor.name or st.text_input("Your name", max_chars=MOST_NAME_LETTERS, key="act-by", persist_state="session")
-    text = st.text_area("What to say", max_chars=MOST_LETTERS, height=90, placeholder="not needed to acknowledge")
-    token = ""
+    st.radio("What to do", choices, format_func=LABELS.__getitem__, key=_key("what", incident))
+    if not visitor.name:
+        st.text_input("Your name", max_chars=MOST_NAME_LETTERS, key="act-by")
+    hint = "Not needed to acknowledge" if choices[0] == "acknowledge" else ""
+    st.text_area("What to say", max_chars=MOST_LETTERS, height=90, placeholder=hint, key=_key("text", incident))
     if desk.needs_token(visitor):
-        token = st.text_input("Token of this console", type="password", key="act-token")
-    if not st.form_submit_button("Save to timeline", type="primary"):
-        if problem := st.session_state.get(f"act-problem-{incident.id}"):
-            st.error(problem)
-        return
-    said = Saying(action or choices[0], text, by, token)
+        st.text_input("Token of this console", type="password", key="act-token")
+    st.form_submit_button("Save to timeline", type="primary", on_click=_save, args=(desk, incident, choices[0]))
+    if problem := st.session_state.get(_key("problem", incident)):
+        st.error(problem)
+
+
+def _save(desk: Desk, incident: Incident, likeliest: str) -> None:
+    """Save what was filled in, or remember why that cannot be done."""
+    filled: Any = st.session_state.get
+    said = Saying(
+        filled(_key("what", incident)) or likeliest, filled(_key("text", incident), ""),
+        filled("act-by", ""), filled("act-token", ""),
+    )  # fmt: skip
     try:
-        written = desk.act(incident.run, incident.id, said, visitor)
-    except ActionError as refused:
-        st.session_state[f"act-problem-{incident.id}"] = sentence(str(refused))  # it outlives the next refresh
-        st.error(sentence(str(refused)))
+        written = desk.act(incident.run, incident.id, said, this_visitor())
+    except ActionError as problem:
+        st.session_state[_key("problem", incident)] = sentence(str(problem))
         return
-    st.session_state.pop(f"act-problem-{incident.id}", None)
-    st.session_state["acted"] = st.session_state.get("acted", 0) + 1
     kept = f" Kept in {written.file}: {written.instead}." if written.instead else ""
-    st.toast(f"{LABELS[said.action]}: saved to the timeline.{kept}")
-    st.rerun(scope="fragment")
+    st.session_state["act-told"] = f"{LABELS[said.action]}: saved to the timeline.{kept}"
+    st.session_state[_SAVED] = filled(_SAVED, 0) + 1
 
 
 def this_visitor() -> Visitor:

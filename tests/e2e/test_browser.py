@@ -189,6 +189,38 @@ def test_exports_are_downloaded_as_they_are_served(browser: Browser, console: Co
         assert Path(waiting.value.path()).read_bytes() == console.get(incident["exports"][form]).content
 
 
+@pytest.mark.parametrize("width", [1440, 800])
+def test_an_incident_is_acknowledged_closed_and_reopened_on_its_page(
+    browser: Browser, tmp_path: Path, width: int
+) -> None:
+    place = run_directory(tmp_path)
+    with Console(tmp_path) as console, Visit(browser, console, INCIDENT) as visit:
+        page = visit.page
+        page.set_viewport_size({"width": width, "height": 1000})
+        page.get_by_role("button", name="Acknowledge incident…").click()
+        page.get_by_label("Your name").fill("\u05de\u05d9\u05e8\u05d4")
+        page.get_by_label("What to say").fill("looking <b>now</b>")
+        page.wait_for_timeout(2_500)  # the page draws itself again under the visitor's hands
+        expect(page.get_by_label("What to say")).to_have_value("looking <b>now</b>")
+        page.get_by_role("button", name="Save to timeline").click()
+        expect(page.get_by_text("acknowledged by \u05de\u05d9\u05e8\u05d4")).to_be_visible()
+        expect(page.locator("td bdi.lg-said", has_text="looking <b>now</b>")).to_be_visible()
+        for label, action, words, standing in (
+            ("Add note…", "Close", "board replaced", "closed by"),
+            ("Add note…", "Reopen", "it was not the board", "reopened"),
+        ):
+            expect(page.get_by_role("button", name="Save to timeline")).to_have_count(0)
+            page.get_by_role("button", name=label).click()
+            page.get_by_role("radiogroup", name="What to do").get_by_text(action, exact=True).click()
+            page.get_by_role("textbox", name="What to say").fill(words)
+            page.get_by_role("button", name="Save to timeline").click()
+            expect(page.locator(".lg-right").get_by_text(standing)).to_be_visible()
+        exported = console.get(console.get("/api/runs").json()["runs"][0]["incidents"][0]["exports"]["csv"]).text
+    said = ("looking <b>now</b>", "board replaced", "it was not the board")
+    assert [words for words in said if words not in exported] == []
+    assert len(list((place / "journal" / "console").iterdir())) == 1
+
+
 def test_news_appears_without_a_reload_and_the_place_on_the_page_survives(browser: Browser, tmp_path: Path) -> None:
     whole = story("live-run", recovered=True)
     half = [event for event in whole.events if event.attempt == 1]
