@@ -90,6 +90,26 @@ def test_a_scrape_interval_is_1_to_60_seconds(seconds: str, capsys: pytest.Captu
     assert f"{seconds} is not a number of seconds from 1 to 60" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--fault", "nan"], "--fault is for the demo: give --demo too"),
+        (["--port", "0"], "0 is not a port: give 1 to 65535"),
+        (["--demo", "--fault", "cosmic"], "invalid choice: 'cosmic'"),
+    ],
+)
+def test_a_wrong_option_is_refused(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert complaint in capsys.readouterr().err
+
+
+def test_an_object_store_holds_no_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lastgood_console.stack.command.find_programs", lambda: PROGRAMS)
+    with pytest.raises(ConfigError, match="s3://runs is an object store"):
+        main(["s3://runs"])
+
+
 def test_the_demo_goes_into_a_folder_of_runs_not_into_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "journal").mkdir()
     monkeypatch.setattr("lastgood_console.stack.command.find_programs", lambda: PROGRAMS)

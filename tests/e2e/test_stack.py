@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -115,6 +116,10 @@ def test_the_demos_fault_is_an_alert_in_its_incidents_timeline(tmp_path: Path, s
     assert alert["step"] == finding["step"] == 100
     assert finding["at"] < alert["at"] <= alert["known_at"]
     assert "step 50" in alert["text"]
+    prometheus = stack.wait_for(r"prometheus +(http://\S+)")[1]
+    query = urllib.parse.quote("count(last_over_time(lastgood_rank_info[5m]))")
+    ranks = get_json(f"{prometheus}/api/v1/query?query={query}")["data"]["result"]
+    assert int(ranks[0]["value"][1]) >= 6  # found through the console
     assert stack.end() == 0
     assert stack.text.endswith("All of it has ended.\n")
 

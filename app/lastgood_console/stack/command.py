@@ -25,12 +25,13 @@ from lastgood_console.stack.layout import Layout, alone_in, choose_ports, demo_p
 from lastgood_console.stack.parts import PartError, Parts
 
 POLL_SECONDS: Final = 0.5
+DEFAULT_FAULT: Final = "gradient"
 SCRAPE_SECONDS: Final = range(1, 61)
 
 
 def main(argv: Sequence[str]) -> int:
     """Run ``lastgood stack`` until Ctrl-C or SIGTERM. Returns 0, or 2 when a part cannot run."""
-    options = _parser().parse_args(argv)
+    options = _options(argv)
     try:
         with terminable():
             return _run(options)
@@ -45,10 +46,13 @@ def main(argv: Sequence[str]) -> int:
 def _run(options: argparse.Namespace) -> int:
     programs = find_programs()
     runs = run_paths(options.runs)
+    if remote := next((path for path in options.runs if "://" in path), None):
+        raise ConfigError(f"{remote} is an object store; the runs must lie on a mounted POSIX file system")
     demo_dir = _demo_dir(runs[0], datetime.now(UTC)) if options.demo else None
     layout = _layout(options, runs)
     with alone_in(layout.folder), Parts() as parts:
         layout.write_configs()
+        say("Starting the console, Alertmanager and Prometheus.")
         for part in layout.parts(programs):
             parts.start(part)
         for name in ("console", "alertmanager", "prometheus"):
@@ -93,14 +97,17 @@ def say(text: str) -> None:
 
 
 def _layout(options: argparse.Namespace, runs: Sequence[Path]) -> Layout:
-    state = default_state_dir(runs)
+    kept = default_state_dir(runs).absolute()
+    folder, state = kept / "stack", kept
+    if options.data:
+        folder, state = options.data.absolute(), options.data.absolute() / "console"
     try:
         ports = choose_ports(options.port)
     except OSError as problem:
         raise ConfigError(f"no free port ({problem}); give another --port") from problem
     return Layout(
         runs=runs,
-        folder=(options.data or state / "stack").absolute(),
+        folder=folder,
         state=state,
         ports=ports,
         scrape_seconds=options.scrape_interval,
@@ -115,6 +122,15 @@ def _demo_dir(folder: Path, now: datetime) -> Path:
     return folder / f"demo-{now:%Y%m%dt%H%M%Sz}"
 
 
+def _options(argv: Sequence[str]) -> argparse.Namespace:
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.fault and not options.demo:
+        parser.error("--fault is for the demo: give --demo too")
+    options.fault = options.fault or DEFAULT_FAULT
+    return options
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="lastgood stack",
@@ -126,13 +142,19 @@ def _parser() -> argparse.ArgumentParser:
     add("runs", nargs="*", metavar="RUNS", help="run directories or folders of them; default: $LASTGOOD_RUNS, else "
         "./runs")  # fmt: skip
     add("--demo", action="store_true", help="start the demo too, in the first of RUNS")
-    add("--fault", choices=FAULTS, default="gradient", metavar="FAULT", help="what the demo breaks; default: gradient")
+    add("--fault", choices=FAULTS, metavar="FAULT", help=f"what the demo breaks; default: {DEFAULT_FAULT}")
     add("--scrape-interval", type=_seconds, default=5, metavar="SECONDS", help="between two scrapes, and between two "
         "evaluations of the rules: 1 to 60; default: 5")  # fmt: skip
-    add("--port", type=int, default=DEFAULT_PORT, help=f"of the console; default: {DEFAULT_PORT}")
-    add("--data", type=Path, metavar="DIR", help="where the servers keep data, configurations and logs; default: "
-        ".lastgood/stack in the first of RUNS")  # fmt: skip
+    add("--port", type=_port, default=DEFAULT_PORT, help=f"of the console; default: {DEFAULT_PORT}")
+    add("--data", type=Path, metavar="DIR", help="where all of it keeps data, configurations, logs and alerts; "
+        "default: .lastgood in the first of RUNS")  # fmt: skip
     return parser
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 65_535:
+        raise argparse.ArgumentTypeError(f"{text} is not a port: give 1 to 65535")
+    return int(text)
 
 
 def _seconds(text: str) -> int:
