@@ -31,7 +31,7 @@ TIMESTAMP_HEADER: Final = "X-Grafana-Alerting-Timestamp"
 
 
 def rules_file(*, console_url: str = CONSOLE_URL, datasource_uid: str = DATASOURCE_UID, recorded: bool = False) -> str:
-    """Return ``rules.yaml``. ``recorded``: the data source evaluates the recordings (``prometheus.recordings_yaml``)."""
+    """Return ``rules.yaml``. ``recorded``: the data source evaluates ``prometheus.recordings_yaml``."""
     groups = [_group(group, console_url, datasource_uid, recorded) for group in GROUPS if group.rules]
     return yaml_text({"apiVersion": 1, "groups": groups}, GENERATED)
 

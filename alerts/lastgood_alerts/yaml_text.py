@@ -63,4 +63,8 @@ def _string(text: str) -> str:
         return text
     if text.isprintable():
         return "'" + text.replace("'", "''") + "'"
-    return json.dumps(text)
+    return '"' + "".join(_escaped(letter) for letter in text) + '"'
+
+
+def _escaped(letter: str) -> str:
+    return letter if letter.isprintable() and letter not in '"\\' else f"\\U{ord(letter):08X}"

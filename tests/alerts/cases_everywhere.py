@@ -1,7 +1,7 @@
 """What may befall any rule, in one table: each change of the world leaves every rule as it was.
 
 For every rule, its first case that fires and its case of health are tried again under every change. What a change
-does do is said in ``EXCEPTIONS``. Then every metric of a rule goes missing, and becomes NaN, one after the other: a rule
+does do is said in ``EXCEPTIONS``. Then every metric of a rule goes missing, and becomes NaN, one by one: a rule
 that has lost one of its own metrics is silent, except where ``SPEAKS_WITHOUT`` says what it does instead.
 """
 
@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from lastgood_alerts.queries import written_out
-from lastgood_alerts.rules import BY_NAME, RECORDED
 from tests.alerts import cases_checkpoints, cases_devices, cases_findings, cases_itself, cases_runs
 from tests.alerts.promtool_cases import Alert, Case
 from tests.alerts.world import NOT_A_NUMBER, RUN, Series, World, dcgm, healthy, is_of_a_rank, metrics_in, rank_series
+
+from lastgood_alerts.queries import written_out
+from lastgood_alerts.rules import BY_NAME, RECORDED
 
 OWN: Final = [
     *cases_findings.CASES,

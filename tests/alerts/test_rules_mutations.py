@@ -12,13 +12,13 @@ from typing import Final
 
 import promql_parser
 import pytest
-
-from lastgood_alerts.rules import RULES
 from tests.alerts.cases_everywhere import CASES as EVERYWHERE
 from tests.alerts.cases_everywhere import OWN
 from tests.alerts.equivalent import reason_for
 from tests.alerts.mutations import Mutant, mutants
 from tests.alerts.promtool_cases import Case, judge, rule_file
+
+from lastgood_alerts.rules import RULES
 
 pytestmark = pytest.mark.slow
 
