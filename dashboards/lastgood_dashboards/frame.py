@@ -52,7 +52,7 @@ def built(board: Board) -> build.Dashboard:
     """Return Grafana's builder of a dashboard."""
     builder = (
         build.Dashboard(board.title).uid(board.uid).description(board.says).tags(["lastgood"])
-        .timezone("utc").time(board.since, "now").refresh("30s").tooltip(dashboard.DashboardCursorSync.CROSSHAIR)
+        .timezone("utc").time(board.since, "now").refresh("1m").tooltip(dashboard.DashboardCursorSync.CROSSHAIR)
         .with_variable(_data_source_variable())
     )  # fmt: skip
     for variable in board.variables:

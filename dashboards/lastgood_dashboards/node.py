@@ -134,7 +134,7 @@ SENSORS: Final = Row(
     id=120, title="Sensors: context only, a metric never accuses",
     panels=(
         Panel(
-            id=8, kind="lines", title="Power", width=6, empty=NO_SENSOR, unit="watt", low=0,
+            id=8, kind="lines", title="Power", points=120, width=6, empty=NO_SENSOR, unit="watt", low=0,
             says="The four GPUs that draw the most at the end of the time range, and the median over all GPUs of the "
                  "selected runs, on all nodes.",
             queries=(
@@ -182,7 +182,7 @@ RANKS: Final = Row(
     panels=(
         Panel(
             id=14, kind="states", title="Distance of the gradient norm from the median", width=12, empty=NO_RANK,
-            unit="percentunit", decimals=0,
+            unit="percentunit", decimals=0, points=60,
             says="Distance of each rank's gradient norm from the median of its run, over all nodes: at most 16 ranks, "
                  "those furthest at the end of the time range.",
             queries=(

@@ -44,6 +44,8 @@ def _frame(builder: AnyPanel, panel: Panel, place: Place) -> AnyPanel:
         builder = builder.mappings([_mapping(panel.texts)])
     if panel.links.get(""):
         builder = builder.data_links(_links(panel.links[""]))
+    if panel.points is not None:
+        builder = builder.max_data_points(panel.points)
     return builder if panel.decimals is None else builder.decimals(panel.decimals)
 
 

@@ -31,6 +31,8 @@ NODE: Final = 'node=~"$node"'
 NO_RUN: Final = "No ledger reports this run"
 NO_RANK: Final = "No sample from a rank"
 NO_CHECK: Final = "No check runs, or none has begun"
+POINTS: Final = 120
+"""Moments of a chart that looks at every rank; zooming in makes them finer."""
 RANK_LEGEND: Final = "rank {{rank}}, {{node}}, {{gpu_uuid}}"
 
 NOW: Final = Row(
@@ -111,7 +113,7 @@ GRADIENTS: Final = Row(
     id=130, title="Gradients: context only, a metric never accuses",
     panels=(
         Panel(
-            id=10, kind="lines", title="Gradient norm before the averaging", width=12, empty=NO_RANK,
+            id=10, kind="lines", title="Gradient norm before the averaging", points=POINTS, width=12, empty=NO_RANK,
             says="Median over the ranks with the 10th and 90th percentile, and at most two ranks that an incident has "
                  "named within the time range. Sampled by the scrape: the journal has the spikes.",
             queries=(
@@ -123,23 +125,22 @@ GRADIENTS: Final = Row(
             links={"": node_links("${__field.labels.node}")},
         ),
         Panel(
-            id=11, kind="lines", title="Gradient norm after the averaging", width=6, empty=NO_RANK,
-            says="All ranks should hold the same averaged gradient: the three lines should be one.",
+            id=11, kind="lines", title="Gradient norm after the averaging", points=POINTS, width=6, empty=NO_RANK,
+            says="All ranks should hold the same averaged gradient: the two lines should be one.",
             queries=(
                 Query(expr=f"max ({_REDUCED})", legend="highest", colour=PEER),
-                Query(expr=f"quantile (0.5, {_REDUCED})", legend="median", colour=PLAIN),
-                Query(expr=f"min ({_REDUCED})", legend="lowest", colour=PEER),
+                Query(expr=f"min ({_REDUCED})", legend="lowest", colour=PLAIN),
             ),
         ),
         Panel(
-            id=12, kind="heat", title="Ranks by norm over the median", width=6, empty=NO_RANK,
+            id=12, kind="heat", title="Ranks by norm over the median", points=POINTS // 2, width=6, empty=NO_RANK,
             says="How many ranks have which gradient norm, as a multiple of the median; the highest row is 3 and more. "
                  "Works for any number of ranks.",
             queries=(Query(expr=ranks.rows_by_ratio(RUN, NODE), legend="{{ratio}}"),),
         ),
         Panel(
             id=13, kind="states", title="The 20 ranks furthest from the median", width=24, height=10, empty=NO_RANK,
-            unit="percentunit", decimals=0,
+            unit="percentunit", decimals=0, points=POINTS // 2,
             says="Distance of a rank's gradient norm from the median, as a share of the median. The ranks are chosen "
                  "by their last sample within the hour before the end of the time range.",
             queries=(
@@ -158,7 +159,7 @@ TIME: Final = Row(
     id=140, title="Time",
     panels=(
         Panel(
-            id=14, kind="lines", title="Step time", width=6, empty=NO_RANK, unit="s", low=0,
+            id=14, kind="lines", title="Step time", points=POINTS, width=6, empty=NO_RANK, unit="s", low=0,
             says="Time from the end of one step to the end of the next, over the ranks.",
             queries=(
                 Query(expr=f"max ({mean_seconds(_STEP_SECONDS, RUN, NODE)})", legend="slowest rank", colour=PEER),
@@ -167,6 +168,7 @@ TIME: Final = Row(
         ),
         Panel(
             id=15, kind="lines", title="Time left to finish the step", width=6, empty="No deadline known", unit="s",
+            points=POINTS,
             says="The process itself knows how long its next step may take: a first step, an evaluation and a save may "
                  "take longer. Below zero the step has stalled.",
             queries=(
@@ -201,18 +203,18 @@ EXPORTER: Final = Row(
     id=150, title="Ranks",
     panels=(
         Panel(
-            id=18, kind="lines", title="Steps with a NaN or an infinity", width=8, empty=NO_RANK, low=0,
+            id=18, kind="lines", title="Steps with a NaN or an infinity", points=POINTS, width=8, empty=NO_RANK, low=0,
             says="Counted by each rank since its attempt began, and added up. The findings above outlive the attempt.",
             queries=(Query(expr=_rank_total("nonfinite_steps_total", "stage"), legend="{{stage}}"),),
         ),
         Panel(
-            id=19, kind="lines", title="Failures of lastgood itself", width=8, empty=NO_RANK, low=0,
+            id=19, kind="lines", title="Failures of lastgood itself", points=POINTS, width=8, empty=NO_RANK, low=0,
             says="The training went on; a check, a sensor, the journal or a delivery did not work. Counted since the "
                  "attempt began.",
             queries=(Query(expr=_rank_total("exporter_errors_total", "part"), legend="{{part}}"),),
         ),
         Panel(
-            id=20, kind="lines", title="Ranks that Prometheus sees", width=8, empty=NO_RUN, low=0,
+            id=20, kind="lines", title="Ranks that Prometheus sees", points=POINTS, width=8, empty=NO_RUN, low=0,
             says="Ranks of the run, and those of them that answer the scrape.",
             queries=(
                 Query(expr=ledger("run_world_size", RUN), legend="of the run", colour=PEER),

@@ -66,9 +66,10 @@ class Panel:
     """One panel. ``id`` never changes: links and alert rules point to it.
 
     ``empty`` is what it says without data, which is never the same as zero. ``texts`` gives a value a word and a
-    colour. ``labels`` are the label columns of a table, in order, and ``highest_first`` is the
-    header of the column that sorts it; ``links`` belong to the label they are keyed by (of a
-    line: the key is empty).
+    colour. ``points``: at most so many moments are asked for, where each costs a look at every rank.
+
+    Of a table, ``labels`` are the label columns, in order, and ``highest_first`` is the header of the column that sorts
+    it. ``links`` belong to the label they are keyed by (of a line: the key is empty).
     """
 
     id: int
@@ -83,6 +84,7 @@ class Panel:
     decimals: int | None = None
     texts: Mapping[str, tuple[str, str]] = field(default_factory=dict, hash=False)
     steps: Steps = ()
+    points: int | None = None
     low: float | None = None
     high: float | None = None
     stacked: bool = False
