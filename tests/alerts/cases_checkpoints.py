@@ -155,7 +155,12 @@ _FAILING: Final = [
         CLEAN.ledger("checkpoint_failed_saves", 2),
         (of_run(2, step=STEP_THEN),),
     ),
-    Case("CheckpointSaveFailing", "fires for more", CLEAN.ledger("checkpoint_failed_saves", 5), (of_run(5, step=STEP_THEN),)),
+    Case(
+        "CheckpointSaveFailing",
+        "fires for more",
+        CLEAN.ledger("checkpoint_failed_saves", 5),
+        (of_run(5, step=STEP_THEN),),
+    ),
     Case("CheckpointSaveFailing", "is silent in health", CLEAN),
     Case("CheckpointSaveFailing", "is silent after one failure", CLEAN.ledger("checkpoint_failed_saves", 1)),
     Case(
@@ -163,14 +168,24 @@ _FAILING: Final = [
         "is silent about a value that is not a number",
         CLEAN.ledger("checkpoint_failed_saves", NOT_A_NUMBER),
     ),
-    Case("CheckpointSaveFailing", "ends with a save that succeeds", CLEAN.ledger("checkpoint_failed_saves", "3+0x20 0+0x40")),
-    Case("CheckpointSaveFailing", "is silent once the run has ended", ended(CLEAN.ledger("checkpoint_failed_saves", 2))),
-    Case("CheckpointSaveFailing", "is silent about a run that vanished", dead(CLEAN.ledger("checkpoint_failed_saves", 2))),
+    Case(
+        "CheckpointSaveFailing",
+        "ends with a save that succeeds",
+        CLEAN.ledger("checkpoint_failed_saves", "3+0x20 0+0x40"),
+    ),
+    Case(
+        "CheckpointSaveFailing", "is silent once the run has ended", ended(CLEAN.ledger("checkpoint_failed_saves", 2))
+    ),
+    Case(
+        "CheckpointSaveFailing", "is silent about a run that vanished", dead(CLEAN.ledger("checkpoint_failed_saves", 2))
+    ),
     Case(
         "CheckpointSaveFailing",
         "keeps runs apart",
         CLEAN.ledger("checkpoint_failed_saves", 2).plus(
-            healthy("other").ledger("checkpoint_failed_saves", 4, run="other").ledger("run_step", rising(0, 1), run="other")
+            healthy("other")
+            .ledger("checkpoint_failed_saves", 4, run="other")
+            .ledger("run_step", rising(0, 1), run="other")
         ),
         (of_run(2, step=STEP_THEN), of_run(4, "other", step="30")),
     ),
@@ -179,6 +194,6 @@ _FAILING: Final = [
         "does not take another run's life for its own",
         dead(CLEAN.ledger("checkpoint_failed_saves", 2)).plus(healthy("other")),
     ),
-]  # fmt: skip
+]
 
 CASES: Final = [*_NO_TRUSTED, *_OVERDUE, *_FAILING]

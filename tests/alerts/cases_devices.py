@@ -42,28 +42,109 @@ _EQUAL: Final = _norms(CLEAN, dict.fromkeys(range(4), 1.0))
 _WIDE: Final = _norms(healthy(nodes=("node-a", "node-b", "node-c")), {0: 1, 1: 2, 2: 3, 3: 4, 4: 5, 5: 6})
 """Norms 1 to 6: median 3.5, median distance 1.5, robust deviation 2.2239."""
 _NORM: Final = [
-    Case("GradNormOutlier", "fires for a norm far from the others", _norm(2, _EQUAL), (on_node(100, f"{THREE}, 100 deviations)"),)),
+    Case(
+        "GradNormOutlier",
+        "fires for a norm far from the others",
+        _norm(2, _EQUAL),
+        (on_node(100, f"{THREE}, 100 deviations)"),),
+    ),
     Case("GradNormOutlier", "is silent in health", CLEAN),
     Case("GradNormOutlier", "is silent when all agree exactly", _EQUAL),
     Case("GradNormOutlier", "is silent below the boundary", _norm(1.0799, _EQUAL)),
     Case("GradNormOutlier", "fires above the boundary", _norm(1.081, _EQUAL), (on_node(8, f"{THREE}, 8 deviations)"),)),
-    Case("GradNormOutlier", "fires for a norm that is too small", _norm(0.5, _EQUAL), (on_node(50, f"{THREE}, 50 deviations)"),)),
+    Case(
+        "GradNormOutlier",
+        "fires for a norm that is too small",
+        _norm(0.5, _EQUAL),
+        (on_node(50, f"{THREE}, 50 deviations)"),),
+    ),
     Case("GradNormOutlier", "goes by the spread of the ranks where they differ", _norm(21, _WIDE, rank=5)),
-    Case("GradNormOutlier", "fires beyond the spread of ranks that differ", _norm(22, _WIDE, rank=5), (on_node(8, "rank 5 on node node-c (GPU GPU-0005, 8 deviations)", "node-c"),)),
+    Case(
+        "GradNormOutlier",
+        "fires beyond the spread of ranks that differ",
+        _norm(22, _WIDE, rank=5),
+        (on_node(8, "rank 5 on node node-c (GPU GPU-0005, 8 deviations)", "node-c"),),
+    ),
     Case("GradNormOutlier", "accuses neither of two ranks that differ", _norm(100, healthy(nodes=("node-b",)), rank=1)),
     Case("GradNormOutlier", "waits a minute", _norm("1+0x29 2+0x60", _EQUAL), at=930),
-    Case("GradNormOutlier", "has waited a minute", _norm("1+0x28 2+0x60", _EQUAL), (on_node(100, f"{THREE}, 100 deviations)"),), at=930),
-    Case("GradNormOutlier", "stays five minutes after the norm is normal", _norm("1+0x9 2+0x15 1+0x60", _EQUAL), (on_node(100, f"{THREE}, 100 deviations)"),), at=1050),
-    Case("GradNormOutlier", "ends five minutes after the norm is normal", _norm("1+0x9 2+0x15 1+0x60", _EQUAL), at=1110),
-    Case("GradNormOutlier", "does not compare the reduced norm", each(_EQUAL, "grad_norm", {0: 1, 1: 1, 2: 1, 3: 9}, stage="reduced")),
+    Case(
+        "GradNormOutlier",
+        "has waited a minute",
+        _norm("1+0x28 2+0x60", _EQUAL),
+        (on_node(100, f"{THREE}, 100 deviations)"),),
+        at=930,
+    ),
+    Case(
+        "GradNormOutlier",
+        "stays five minutes after the norm is normal",
+        _norm("1+0x9 2+0x15 1+0x60", _EQUAL),
+        (on_node(100, f"{THREE}, 100 deviations)"),),
+        at=1050,
+    ),
+    Case(
+        "GradNormOutlier", "ends five minutes after the norm is normal", _norm("1+0x9 2+0x15 1+0x60", _EQUAL), at=1110
+    ),
+    Case(
+        "GradNormOutlier",
+        "does not compare the reduced norm",
+        each(_EQUAL, "grad_norm", {0: 1, 1: 1, 2: 1, 3: 9}, stage="reduced"),
+    ),
     Case("GradNormOutlier", "is silent about a norm that is not a number", _norm(NOT_A_NUMBER, _EQUAL)),
-    Case("GradNormOutlier", "finds the outlier among norms that are not numbers", _norm(2, _norm(NOT_A_NUMBER, _EQUAL, rank=0)), (on_node(100, f"{THREE}, 100 deviations)"),)),
+    Case(
+        "GradNormOutlier",
+        "finds the outlier among norms that are not numbers",
+        _norm(2, _norm(NOT_A_NUMBER, _EQUAL, rank=0)),
+        (on_node(100, f"{THREE}, 100 deviations)"),),
+    ),
     Case("GradNormOutlier", "is silent without norms", CLEAN.drop("grad_norm")),
-    Case("GradNormOutlier", "names the worst rank of each node", _norms(healthy(nodes=("node-a", "node-b", "node-c", "node-d")), {0: 1, 1: 1, 2: 1, 3: 1, 4: 1, 5: 1.5, 6: 2, 7: 3}), (on_node(50, "rank 5 on node node-c (GPU GPU-0005, 50 deviations)", "node-c"), on_node(200, "rank 7 on node node-d (GPU GPU-0007, 200 deviations)", "node-d"))),
-    Case("GradNormOutlier", "compares a rank with its own run", _EQUAL.plus(healthy("other").all_of("lastgood_grad_norm", 50))),
-    Case("GradNormOutlier", "keeps runs apart", _norm(2, _EQUAL).plus(_norm(75, healthy("other").all_of("lastgood_grad_norm", 50), rank=1, run="other").ledger("last_good_step", 25, run="other")), (on_node(100, f"{THREE}, 100 deviations)"), on_node(50, "rank 1 on node node-a (GPU GPU-0001, 50 deviations)", "node-a", "other", last_good="Last good checkpoint to resume from: step 25."))),
-    Case("GradNormOutlier", "names the GPU as unknown when the rank's place is not", _norm(2, _EQUAL).drop("rank_info", rank="3"), (on_node(100, "unknown"),)),
-]  # fmt: skip
+    Case(
+        "GradNormOutlier",
+        "names the worst rank of each node",
+        _norms(
+            healthy(nodes=("node-a", "node-b", "node-c", "node-d")), {0: 1, 1: 1, 2: 1, 3: 1, 4: 1, 5: 1.5, 6: 2, 7: 3}
+        ),
+        (
+            on_node(50, "rank 5 on node node-c (GPU GPU-0005, 50 deviations)", "node-c"),
+            on_node(200, "rank 7 on node node-d (GPU GPU-0007, 200 deviations)", "node-d"),
+        ),
+    ),
+    Case(
+        "GradNormOutlier",
+        "compares a rank with its own run",
+        _EQUAL.plus(healthy("other").all_of("lastgood_grad_norm", 50)),
+    ),
+    Case(
+        "GradNormOutlier",
+        "keeps runs apart",
+        _norm(2, _EQUAL).plus(
+            _norm(75, healthy("other").all_of("lastgood_grad_norm", 50), rank=1, run="other").ledger(
+                "last_good_step", 25, run="other"
+            )
+        ),
+        (
+            on_node(100, f"{THREE}, 100 deviations)"),
+            on_node(
+                50,
+                "rank 1 on node node-a (GPU GPU-0001, 50 deviations)",
+                "node-a",
+                "other",
+                last_good="Last good checkpoint to resume from: step 25.",
+            ),
+        ),
+    ),
+    Case(
+        "GradNormOutlier",
+        "makes one alert of eight nodes",
+        _norms(fleet(18).all_of("lastgood_grad_norm", 1), {**dict.fromkeys(range(8), 2), 5: 3}),
+        (on_node(200, "rank 5 on node node-05 (GPU GPU-0005, 200 deviations)", "several"),),
+    ),
+    Case(
+        "GradNormOutlier",
+        "names the GPU as unknown when the rank's place is not",
+        _norm(2, _EQUAL).drop("rank_info", rank="3"),
+        (on_node(100, "unknown"),),
+    ),
+]
 
 
 def _margin(value: Values, world: World = CLEAN, rank: int = 3) -> World:
@@ -82,18 +163,51 @@ _MARGIN: Final = [
     Case("ThermalMarginLow", "fires beyond the limit", _margin(-3), (on_node(-3, "unknown"),)),
     Case("ThermalMarginLow", "waits five minutes", _margin("20+0x20 2+0x60"), at=900),
     Case("ThermalMarginLow", "has waited five minutes", _margin("20+0x19 2+0x60"), (hot(2),), at=900),
-    Case("ThermalMarginLow", "stays five minutes after the margin is back", _margin("2+0x12 20+0x60"), (hot(2),), at=660),
+    Case(
+        "ThermalMarginLow", "stays five minutes after the margin is back", _margin("2+0x12 20+0x60"), (hot(2),), at=660
+    ),
     Case("ThermalMarginLow", "ends five minutes after the margin is back", _margin("2+0x12 20+0x60"), at=690),
     Case("ThermalMarginLow", "is silent about a margin that is not a number", _margin(NOT_A_NUMBER)),
     Case("ThermalMarginLow", "is silent without our device series", CLEAN.drop("gpu_temperature_margin_celsius")),
-    Case("ThermalMarginLow", "is silent with dcgm-exporter alone, which has no margin", dcgm(CLEAN.drop("gpu_temperature_margin_celsius"), "DCGM_FI_DEV_GPU_TEMP", {3: 95})),
+    Case(
+        "ThermalMarginLow",
+        "is silent with dcgm-exporter alone, which has no margin",
+        dcgm(CLEAN.drop("gpu_temperature_margin_celsius"), "DCGM_FI_DEV_GPU_TEMP", {3: 95}),
+    ),
     Case("ThermalMarginLow", "names the hottest of a node", _margin(4, _margin(1), rank=2), (hot(1),)),
-    Case("ThermalMarginLow", "names two nodes", _margin(4, _margin(1), rank=0), (hot(1), hot(4, "node-a", "rank 0 on node node-a (GPU GPU-0000"))),
-    Case("ThermalMarginLow", "names seven nodes one by one", each(fleet(9), "gpu_temperature_margin_celsius", dict.fromkeys(range(7), 2)), tuple(hot(2, f"node-{n:02d}", f"rank {n} on node node-{n:02d} (GPU {gpu(n)}") for n in range(7))),
-    Case("ThermalMarginLow", "does not count a node at the boundary among too many", each(fleet(9), "gpu_temperature_margin_celsius", {**dict.fromkeys(range(7), 2), 7: 5}), tuple(hot(2, f"node-{n:02d}", f"rank {n} on node node-{n:02d} (GPU {gpu(n)}") for n in range(7))),
-    Case("ThermalMarginLow", "makes one alert of eight nodes", each(fleet(9), "gpu_temperature_margin_celsius", {**dict.fromkeys(range(8), 3), 5: 1}), (hot(1, "several", "rank 5 on node node-05 (GPU GPU-0005"),)),
-    Case("ThermalMarginLow", "names the nodes of a run beside one with too many", each(fleet(9), "gpu_temperature_margin_celsius", {**dict.fromkeys(range(8), 3), 5: 1}).plus(healthy("other").rank(3, "gpu_temperature_margin_celsius", 2, run="other")), (hot(1, "several", "rank 5 on node node-05 (GPU GPU-0005"), hot(2, run="other"))),
-]  # fmt: skip
+    Case(
+        "ThermalMarginLow",
+        "names two nodes",
+        _margin(4, _margin(1), rank=0),
+        (hot(1), hot(4, "node-a", "rank 0 on node node-a (GPU GPU-0000")),
+    ),
+    Case(
+        "ThermalMarginLow",
+        "names seven nodes one by one",
+        each(fleet(9), "gpu_temperature_margin_celsius", dict.fromkeys(range(7), 2)),
+        tuple(hot(2, f"node-{n:02d}", f"rank {n} on node node-{n:02d} (GPU {gpu(n)}") for n in range(7)),
+    ),
+    Case(
+        "ThermalMarginLow",
+        "does not count a node at the boundary among too many",
+        each(fleet(9), "gpu_temperature_margin_celsius", {**dict.fromkeys(range(7), 2), 7: 5}),
+        tuple(hot(2, f"node-{n:02d}", f"rank {n} on node node-{n:02d} (GPU {gpu(n)}") for n in range(7)),
+    ),
+    Case(
+        "ThermalMarginLow",
+        "makes one alert of eight nodes",
+        each(fleet(9), "gpu_temperature_margin_celsius", {**dict.fromkeys(range(8), 3), 5: 1}),
+        (hot(1, "several", "rank 5 on node node-05 (GPU GPU-0005"),),
+    ),
+    Case(
+        "ThermalMarginLow",
+        "names the nodes of a run beside one with too many",
+        each(fleet(9), "gpu_temperature_margin_celsius", {**dict.fromkeys(range(8), 3), 5: 1}).plus(
+            healthy("other").rank(3, "gpu_temperature_margin_celsius", 2, run="other")
+        ),
+        (hot(1, "several", "rank 5 on node node-05 (GPU GPU-0005"), hot(2, run="other")),
+    ),
+]
 
 _POWERS: Final = each(CLEAN, "gpu_power_watts", dict.fromkeys(range(4), 600))
 _NO_DEVICES: Final = (
@@ -121,19 +235,65 @@ _POWER: Final = [
     Case("PowerDeviates", "has waited ten minutes", _power("600+0x9 0+0x60"), (off(100),), at=1050),
     Case("PowerDeviates", "is silent about swings that average out", _power(" ".join(["300+0x0 900+0x0"] * 30))),
     Case("PowerDeviates", "is silent about power that is not a number", _power(NOT_A_NUMBER)),
-    Case("PowerDeviates", "finds it among powers that are not numbers", _power(300, _power(NOT_A_NUMBER, fleet(4).all_of("lastgood_gpu_power_watts", 600), rank=0)), (off(50, "node-03", "rank 3 on node node-03 (GPU GPU-0003"),)),
+    Case(
+        "PowerDeviates",
+        "finds it among powers that are not numbers",
+        _power(300, _power(NOT_A_NUMBER, fleet(4).all_of("lastgood_gpu_power_watts", 600), rank=0)),
+        (off(50, "node-03", "rank 3 on node node-03 (GPU GPU-0003"),),
+    ),
     Case("PowerDeviates", "is silent without any device series", _NO_DEVICES),
     Case("PowerDeviates", "takes the power from dcgm-exporter", dcgm(_NO_DEVICES, _USAGE, _DCGM_POWER), (off(50),)),
-    Case("PowerDeviates", "does not mind how dcgm-exporter calls its host", dcgm(_NO_DEVICES, _USAGE, _DCGM_POWER, "hostname"), (off(50),)),
-    Case("PowerDeviates", "does not believe the numbers that stand for no reading", dcgm(_NO_DEVICES, _USAGE, {**_DCGM_POWER, 3: SENTINEL})),
-    Case("PowerDeviates", "takes a slice of a GPU once", dcgm(dcgm(_NO_DEVICES, _USAGE, _DCGM_POWER), _USAGE, {3: 200}, "hostname"), (off(50),)),
+    Case(
+        "PowerDeviates",
+        "does not mind how dcgm-exporter calls its host",
+        dcgm(_NO_DEVICES, _USAGE, _DCGM_POWER, "hostname"),
+        (off(50),),
+    ),
+    Case(
+        "PowerDeviates",
+        "does not believe the numbers that stand for no reading",
+        dcgm(_NO_DEVICES, _USAGE, {**_DCGM_POWER, 3: SENTINEL}),
+    ),
+    Case(
+        "PowerDeviates",
+        "takes a slice of a GPU once",
+        dcgm(dcgm(_NO_DEVICES, _USAGE, _DCGM_POWER), _USAGE, {3: 200}, "hostname"),
+        (off(50),),
+    ),
     Case("PowerDeviates", "prefers our own series to dcgm-exporter's", dcgm(_POWERS, _USAGE, _DCGM_POWER)),
-    Case("PowerDeviates", "takes from dcgm-exporter what ours lacks", dcgm(_POWERS.drop("gpu_power_watts", rank="3"), _USAGE, {3: 300}), (off(50),)),
+    Case(
+        "PowerDeviates",
+        "takes from dcgm-exporter what ours lacks",
+        dcgm(_POWERS.drop("gpu_power_watts", rank="3"), _USAGE, {3: 300}),
+        (off(50),),
+    ),
     Case("PowerDeviates", "is silent about a GPU that no rank has", dcgm(_POWERS, _USAGE, {9: 10})),
-    Case("PowerDeviates", "names the worst of a node", each(healthy(nodes=("node-b", "node-a", "node-c")).all_of("lastgood_gpu_power_watts", 600), "gpu_power_watts", {0: 300, 1: 150}), (off(75, worst="rank 1 on node node-b (GPU GPU-0001"),)),
-    Case("PowerDeviates", "makes one alert of eight nodes", each(fleet(18).all_of("lastgood_gpu_power_watts", 600), "gpu_power_watts", {**dict.fromkeys(range(8), 300), 5: 150}), (off(75, "several", "rank 5 on node node-05 (GPU GPU-0005"),)),
-    Case("PowerDeviates", "compares a rank with its own run", _POWERS.plus(healthy("other").all_of("lastgood_gpu_power_watts", 100))),
-]  # fmt: skip
+    Case(
+        "PowerDeviates",
+        "names the worst of a node",
+        each(
+            healthy(nodes=("node-b", "node-a", "node-c")).all_of("lastgood_gpu_power_watts", 600),
+            "gpu_power_watts",
+            {0: 300, 1: 150},
+        ),
+        (off(75, worst="rank 1 on node node-b (GPU GPU-0001"),),
+    ),
+    Case(
+        "PowerDeviates",
+        "makes one alert of eight nodes",
+        each(
+            fleet(18).all_of("lastgood_gpu_power_watts", 600),
+            "gpu_power_watts",
+            {**dict.fromkeys(range(8), 300), 5: 150},
+        ),
+        (off(75, "several", "rank 5 on node node-05 (GPU GPU-0005"),),
+    ),
+    Case(
+        "PowerDeviates",
+        "compares a rank with its own run",
+        _POWERS.plus(healthy("other").all_of("lastgood_gpu_power_watts", 100)),
+    ),
+]
 
 _COUNT: Final = "gpu_ecc_uncorrected_total"
 _DBE: Final = "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"
@@ -159,16 +319,56 @@ _ECC: Final = [
     Case("UncorrectedEcc", "is silent about a count that is not a number", _ecc(NOT_A_NUMBER)),
     Case("UncorrectedEcc", "is silent without any device series", _NO_DEVICES),
     Case("UncorrectedEcc", "takes the count from dcgm-exporter", dcgm(_NO_DEVICES, _DBE, {0: 0, 3: 2}), (errors(2),)),
-    Case("UncorrectedEcc", "does not mind how dcgm-exporter calls its host", dcgm(_NO_DEVICES, _DBE, {3: 2}, "hostname"), (errors(2),)),
-    Case("UncorrectedEcc", "does not believe the numbers that stand for no reading", dcgm(_NO_DEVICES, _DBE, {3: SENTINEL})),
-    Case("UncorrectedEcc", "does not take the end of no reading for an error", dcgm(_NO_DEVICES, _DBE, {3: f"{SENTINEL}+0x9 0+0x150"}), at=4320),
-    Case("UncorrectedEcc", "takes an error from dcgm-exporter that ours has not counted", dcgm(CLEAN, _DBE, {3: 2}), (errors(2),)),
+    Case(
+        "UncorrectedEcc",
+        "does not mind how dcgm-exporter calls its host",
+        dcgm(_NO_DEVICES, _DBE, {3: 2}, "hostname"),
+        (errors(2),),
+    ),
+    Case(
+        "UncorrectedEcc",
+        "does not believe the numbers that stand for no reading",
+        dcgm(_NO_DEVICES, _DBE, {3: SENTINEL}),
+    ),
+    Case(
+        "UncorrectedEcc",
+        "does not take the end of no reading for an error",
+        dcgm(_NO_DEVICES, _DBE, {3: f"{SENTINEL}+0x9 0+0x150"}),
+        at=4320,
+    ),
+    Case(
+        "UncorrectedEcc",
+        "takes an error from dcgm-exporter that ours has not counted",
+        dcgm(CLEAN, _DBE, {3: 2}),
+        (errors(2),),
+    ),
     Case("UncorrectedEcc", "is silent about a GPU that no rank has", dcgm(_NO_DEVICES, _DBE, {9: 2})),
-    Case("UncorrectedEcc", "names the worst of a node, and two nodes", _ecc(1, _ecc(2, _ecc(4), rank=2), rank=0), (errors(4), errors(1, "node-a", "rank 0 on node node-a (GPU GPU-0000"))),
-    Case("UncorrectedEcc", "makes one alert of eight nodes", each(fleet(9), _COUNT, {**dict.fromkeys(range(8), 1), 5: 3}), (errors(3, "several", "rank 5 on node node-05 (GPU GPU-0005"),)),
-    Case("UncorrectedEcc", "stays five minutes after the rank has died", _ecc("0+0x9 1+0x15 stale"), (errors(1),), at=1050),
+    Case(
+        "UncorrectedEcc",
+        "names the worst of a node, and two nodes",
+        _ecc(1, _ecc(2, _ecc(4), rank=2), rank=0),
+        (errors(4), errors(1, "node-a", "rank 0 on node node-a (GPU GPU-0000")),
+    ),
+    Case(
+        "UncorrectedEcc",
+        "makes one alert of eight nodes",
+        each(fleet(9), _COUNT, {**dict.fromkeys(range(8), 1), 5: 3}),
+        (errors(3, "several", "rank 5 on node node-05 (GPU GPU-0005"),),
+    ),
+    Case(
+        "UncorrectedEcc",
+        "stays five minutes after the rank has died",
+        _ecc("0+0x9 1+0x15 stale"),
+        (errors(1),),
+        at=1050,
+    ),
     Case("UncorrectedEcc", "ends after the rank has died", _ecc("0+0x9 1+0x15 stale"), at=1200),
-    Case("UncorrectedEcc", "knows a rank that has moved to another node", CLEAN.drop_ranks(3).plus(rank_series(RUN, 3, "node-c", 0, 1).all_of(f"lastgood_{_COUNT}", 1)), (errors(1, "node-c", "rank 3 on node node-c (GPU GPU-0003"),)),
-]  # fmt: skip
+    Case(
+        "UncorrectedEcc",
+        "knows a rank that has moved to another node",
+        CLEAN.drop_ranks(3).plus(rank_series(RUN, 3, "node-c", 0, 1).all_of(f"lastgood_{_COUNT}", 1)),
+        (errors(1, "node-c", "rank 3 on node node-c (GPU GPU-0003"),),
+    ),
+]
 
 CASES: Final = [*_NORM, *_MARGIN, *_POWER, *_ECC]

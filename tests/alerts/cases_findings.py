@@ -20,9 +20,15 @@ FINDING_RULES: Final = {
 
 def suspect(check: str, value: float = 50, sides: dict[str, str] | None = None, **labels: str) -> Alert:
     known = {
-        "run": RUN, "incident": INCIDENT, "check": check, "status": "attributed", "scope": "gpu",
-        "rank": "3", "node": "node-b", "gpu_uuid": "GPU-0003",
-    }  # fmt: skip
+        "run": RUN,
+        "incident": INCIDENT,
+        "check": check,
+        "status": "attributed",
+        "scope": "gpu",
+        "rank": "3",
+        "node": "node-b",
+        "gpu_uuid": "GPU-0003",
+    }
     return Alert({**known, **labels}, value, sides or WINDOW)
 
 
@@ -53,7 +59,9 @@ def finding_cases(rule: str, check: str) -> list[Case]:
             incident(CLEAN, check, resume=-1),
             (suspect(check, -1),),
         ),
-        Case(rule, "fires when step 0 is the step to resume from", incident(CLEAN, check, resume=0), (suspect(check, 0),)),
+        Case(
+            rule, "fires when step 0 is the step to resume from", incident(CLEAN, check, resume=0), (suspect(check, 0),)
+        ),
         Case(rule, "is silent below the boundary", incident(CLEAN, check, resume=-2)),
         Case(rule, "is silent about a value that is not a number", incident(CLEAN, check, resume=NOT_A_NUMBER)),
         Case(
@@ -65,9 +73,7 @@ def finding_cases(rule: str, check: str) -> list[Case]:
         Case(
             rule,
             "names both candidates of an undecided incident",
-            incident(
-                incident(CLEAN, check, "undecided"), check, "undecided", rank="0", node="node-a", uuid="GPU-0000"
-            ),
+            incident(incident(CLEAN, check, "undecided"), check, "undecided", rank="0", node="node-a", uuid="GPU-0000"),
             (
                 suspect(check, status="undecided"),
                 suspect(check, status="undecided", rank="0", node="node-a", gpu_uuid="GPU-0000"),
@@ -114,8 +120,13 @@ def finding_cases(rule: str, check: str) -> list[Case]:
             "is over when the incident is",
             incident(CLEAN, check, resume="50+0x10 stale"),
         ),
-        Case(rule, "writes a name into a link safely", incident(CLEAN, check, name="a b&c"), (suspect(check, incident="a b&c"),)),
-    ]  # fmt: skip
+        Case(
+            rule,
+            "writes a name into a link safely",
+            incident(CLEAN, check, name="a b&c"),
+            (suspect(check, incident="a b&c"),),
+        ),
+    ]
 
 
 _SUSPICIOUS: Final = [
@@ -287,9 +298,15 @@ _SUSPECT: Final = [
     Case(
         "CheckpointSuspect",
         "does not mind trusted and unverified checkpoints",
-        incident(CLEAN, "replay").ledger("checkpoints", 5, trust="trusted").ledger("checkpoints", 5, trust="unverified"),
+        incident(CLEAN, "replay")
+        .ledger("checkpoints", 5, trust="trusted")
+        .ledger("checkpoints", 5, trust="unverified"),
     ),
-    Case("CheckpointSuspect", "is silent about a value that is not a number", _COVERED.ledger("checkpoints", NOT_A_NUMBER, trust="suspect")),
+    Case(
+        "CheckpointSuspect",
+        "is silent about a value that is not a number",
+        _COVERED.ledger("checkpoints", NOT_A_NUMBER, trust="suspect"),
+    ),
     Case(
         "CheckpointSuspect",
         "does not lend one run's incident to another run's checkpoints",
@@ -305,7 +322,7 @@ _SUSPECT: Final = [
         ),
         (covered(), covered(run="other", sides={"last_good": "Last good checkpoint to resume from: step 75."})),
     ),
-]  # fmt: skip
+]
 
 CASES: Final = [
     *(case for rule, check in FINDING_RULES.items() for case in finding_cases(rule, check)),

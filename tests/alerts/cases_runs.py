@@ -66,16 +66,21 @@ _CHECKS_STALE: Final = [
         _due(50, "replica", _due(150)).ledger("run_check_last_pass_step", 60, check="replica"),
         (stale(250), stale(350, "replica", passed="60")),
     ),
-    Case("ChecksStale", "goes by the ranks when no progress reaches the ledger", _ahead_of_the_journal(), (stale(200),)),
+    Case(
+        "ChecksStale", "goes by the ranks when no progress reaches the ledger", _ahead_of_the_journal(), (stale(200),)
+    ),
     Case("ChecksStale", "goes by the journal when no rank is scraped", _due(50).drop_all_ranks(), (stale(350),)),
-    *(Case("ChecksStale", f"does not take the step of {what} for this one's", world) for what, world in _OLDER_ATTEMPTS.items()),
+    *(
+        Case("ChecksStale", f"does not take the step of {what} for this one's", world)
+        for what, world in _OLDER_ATTEMPTS.items()
+    ),
     Case("ChecksStale", "goes by rank 0, whose step is everybody's", CLEAN.rank(3, "step", 9_000)),
     Case(
         "ChecksStale",
         "does not take the step of another run for this one's",
-        _due(500).plus(healthy("other").ledger("run_step", 9_000, run="other")).ledger(
-            "check_due_step", 10_000, run="other", check="replay"
-        ),
+        _due(500)
+        .plus(healthy("other").ledger("run_step", 9_000, run="other"))
+        .ledger("check_due_step", 10_000, run="other", check="replay"),
         tuple(stale(9_000 - 600, check, run="other") for check in CHECKS[:3]),
     ),
     Case("ChecksStale", "is silent once the run has ended", ended(_due(50))),
@@ -94,7 +99,7 @@ _CHECKS_STALE: Final = [
             stale(400, "replica", "other", "33", last_good="Last good checkpoint to resume from: step 25."),
         ),
     ),
-]  # fmt: skip
+]
 
 
 def _until(world: World, samples: int, *ranks: int, run: str = RUN) -> World:
@@ -185,7 +190,11 @@ _SILENT: Final = [
         _until(healthy(nodes=("node-a", "node-b", "node-c")), 10, 2, 3, 4, 5),
         (silent(4, "rank 2 on node node-b (GPU GPU-0002)", nodes="2", world="6"),),
     ),
-    Case("RankSilent", "is silent about a world size that is not a number", _until(CLEAN, 10, 3).ledger("run_world_size", NOT_A_NUMBER)),
+    Case(
+        "RankSilent",
+        "is silent about a world size that is not a number",
+        _until(CLEAN, 10, 3).ledger("run_world_size", NOT_A_NUMBER),
+    ),
     Case(
         "RankSilent",
         "keeps runs apart",
@@ -203,7 +212,7 @@ _SILENT: Final = [
             silent(1, "rank 1 on node node-x (GPU GPU-0001)", world="2", run="other", last_good=NONE_GOOD),
         ),
     ),
-]  # fmt: skip
+]
 
 
 def late(
@@ -220,7 +229,11 @@ _STALLED: Final = [
     Case("StepStalled", "fires just past the boundary", CLEAN.rank(3, _DEADLINE, rising(-1, STEP_SECONDS)), (late(1),)),
     Case("StepStalled", "waits half a minute", CLEAN.rank(3, _DEADLINE, 899), at=900),
     Case("StepStalled", "has waited half a minute", CLEAN.rank(3, _DEADLINE, 899), (late(31, step="410"),), at=930),
-    Case("StepStalled", "is silent without a deadline: a first step, an evaluation", CLEAN.all_of(f"lastgood_{_DEADLINE}", "Inf+0x160")),
+    Case(
+        "StepStalled",
+        "is silent without a deadline: a first step, an evaluation",
+        CLEAN.all_of(f"lastgood_{_DEADLINE}", "Inf+0x160"),
+    ),
     Case("StepStalled", "is silent about a deadline that is not a number", CLEAN.rank(3, _DEADLINE, NOT_A_NUMBER)),
     Case("StepStalled", "is silent once the run has ended", ended(_STALLED_RANK)),
     Case("StepStalled", "is silent once the rank is gone", CLEAN.rank(3, _DEADLINE, "600+0x22 stale")),
@@ -249,8 +262,10 @@ _STALLED: Final = [
         _STALLED_RANK.plus(healthy("other").rank(1, _DEADLINE, 700, run="other").ledger("run_step", 9, run="other")),
         (late(300), late(200, "rank 1 on node node-a (GPU GPU-0001)", run="other", step="9")),
     ),
-    Case("StepStalled", "does not take another run's activity for its own", ended(_STALLED_RANK).plus(healthy("other"))),
-]  # fmt: skip
+    Case(
+        "StepStalled", "does not take another run's activity for its own", ended(_STALLED_RANK).plus(healthy("other"))
+    ),
+]
 
 
 def _last_event(minutes: float, world: World = CLEAN, run: str = RUN) -> World:
@@ -258,24 +273,43 @@ def _last_event(minutes: float, world: World = CLEAN, run: str = RUN) -> World:
 
 
 _VANISHED: Final = [
-    Case("RunVanished", "fires for a run that went silent 20 minutes ago", _last_event(20), (of_run(20, step=STEP_THEN),)),
+    Case(
+        "RunVanished", "fires for a run that went silent 20 minutes ago", _last_event(20), (of_run(20, step=STEP_THEN),)
+    ),
     Case("RunVanished", "is silent in health", CLEAN),
     Case("RunVanished", "is silent at the boundary", _last_event(10)),
     Case("RunVanished", "fires past the boundary", _last_event(11), (of_run(11, step=STEP_THEN),)),
     Case("RunVanished", "stops after a day", _last_event(24 * 60)),
     Case("RunVanished", "goes on for a day", _last_event(24 * 60 - 1), (of_run(24 * 60 - 1, step=STEP_THEN),)),
     Case("RunVanished", "is silent once the run has ended", ended(_last_event(20))),
-    Case("RunVanished", "is silent while a rank is scraped", CLEAN.ledger("run_last_event_timestamp_seconds", AT - 1200)),
-    Case("RunVanished", "does not judge by a ledger that does not read", _last_event(20).ledger("ledger_last_read_timestamp_seconds", AT - 300)),
+    Case(
+        "RunVanished", "is silent while a rank is scraped", CLEAN.ledger("run_last_event_timestamp_seconds", AT - 1200)
+    ),
+    Case(
+        "RunVanished",
+        "does not judge by a ledger that does not read",
+        _last_event(20).ledger("ledger_last_read_timestamp_seconds", AT - 300),
+    ),
     Case(
         "RunVanished",
         "judges by a ledger that reads slowly",
         _last_event(20).ledger("ledger_last_read_timestamp_seconds", AT - 299),
         (of_run(20, step=STEP_THEN),),
     ),
-    Case("RunVanished", "is silent about a time that is not a number", CLEAN.drop_all_ranks().ledger("run_last_event_timestamp_seconds", NOT_A_NUMBER)),
-    Case("RunVanished", "fires while another run goes on", _last_event(20).plus(healthy("other")), (of_run(20, step=STEP_THEN),)),
-    Case("RunVanished", "does not take another run's activity for its own", ended(_last_event(20)).plus(healthy("other"))),
+    Case(
+        "RunVanished",
+        "is silent about a time that is not a number",
+        CLEAN.drop_all_ranks().ledger("run_last_event_timestamp_seconds", NOT_A_NUMBER),
+    ),
+    Case(
+        "RunVanished",
+        "fires while another run goes on",
+        _last_event(20).plus(healthy("other")),
+        (of_run(20, step=STEP_THEN),),
+    ),
+    Case(
+        "RunVanished", "does not take another run's activity for its own", ended(_last_event(20)).plus(healthy("other"))
+    ),
     Case(
         "RunVanished",
         "does not take another run's reading for its own",
@@ -287,7 +321,7 @@ _VANISHED: Final = [
         _last_event(20).plus(_last_event(30, healthy("other"), "other").ledger("run_step", 9, run="other")),
         (of_run(20, step=STEP_THEN), of_run(30, "other", step="9")),
     ),
-]  # fmt: skip
+]
 
 
 def _restarts(count: float | str, world: World = CLEAN, run: str = RUN) -> World:
@@ -295,7 +329,12 @@ def _restarts(count: float | str, world: World = CLEAN, run: str = RUN) -> World
 
 
 _STORM: Final = [
-    Case("RestartStorm", "fires at the boundary, for three restarts", _restarts(3), (of_run(3, step=STEP_THEN, attempt="1"),)),
+    Case(
+        "RestartStorm",
+        "fires at the boundary, for three restarts",
+        _restarts(3),
+        (of_run(3, step=STEP_THEN, attempt="1"),),
+    ),
     Case("RestartStorm", "fires for more", _restarts(7), (of_run(7, step=STEP_THEN, attempt="1"),)),
     Case("RestartStorm", "is silent in health", CLEAN),
     Case("RestartStorm", "is silent about two", _restarts(2)),
@@ -307,7 +346,7 @@ _STORM: Final = [
         _restarts(3).plus(_restarts(4, healthy("other", attempt=5), "other").ledger("run_step", 9, run="other")),
         (of_run(3, step=STEP_THEN, attempt="1"), of_run(4, "other", step="9", attempt="5")),
     ),
-]  # fmt: skip
+]
 
 
 def _goodput(ratio: float | str, world: World = CLEAN, run: str = RUN) -> World:
@@ -337,11 +376,17 @@ _GOODPUT: Final = [
     ),
     Case("GoodputLow", "is silent about a value that is not a number", _goodput(NOT_A_NUMBER)),
     Case("GoodputLow", "is silent once the run has ended", ended(_goodput(0.5))),
-    Case("GoodputLow", "is silent about a run that vanished", dead(_goodput(0.5)).ledger("run_last_event_timestamp_seconds", -1200)),
+    Case(
+        "GoodputLow",
+        "is silent about a run that vanished",
+        dead(_goodput(0.5)).ledger("run_last_event_timestamp_seconds", -1200),
+    ),
     Case(
         "GoodputLow",
         "keeps runs apart",
-        _goodput(0.5).plus(_goodput(0.25, healthy("other"), "other").ledger("goodput_ratio", 0.4, run="other", window="run")),
+        _goodput(0.5).plus(
+            _goodput(0.25, healthy("other"), "other").ledger("goodput_ratio", 0.4, run="other", window="run")
+        ),
         (of_run(50, whole="95.0"), of_run(25, "other", whole="40.0")),
     ),
     Case(
@@ -355,6 +400,6 @@ _GOODPUT: Final = [
         _goodput(0.5).plus(healthy("other").ledger("run_start_timestamp_seconds", AT - 60, run="other")),
         (of_run(50, whole="95.0"),),
     ),
-]  # fmt: skip
+]
 
 CASES: Final = [*_CHECKS_STALE, *_SILENT, *_STALLED, *_VANISHED, *_STORM, *_GOODPUT]

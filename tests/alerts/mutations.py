@@ -1,8 +1,8 @@
 """Break a rule in small ways, each of which at least one case must notice.
 
 A mutation changes the text of a query in one place: a label dropped from ``by`` or ``on``, a comparison turned, a
-clause of ``and``, ``or`` or ``unless`` taken away, a number or a duration changed, a matcher dropped, our own node label
-no longer taken back, ``for`` and ``keep_firing_for`` dropped or doubled.
+clause of ``and``, ``or`` or ``unless`` taken away, a number or a duration changed, a matcher dropped, our own node
+label no longer taken back, ``for`` and ``keep_firing_for`` dropped or doubled.
 """
 
 from __future__ import annotations
