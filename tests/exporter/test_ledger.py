@@ -16,6 +16,7 @@ from lastgood.fold import derive
 from lastgood.ingest import EventIntake
 from lastgood.journal import JournalTail, JournalWriter
 from lastgood.ledger import Ledger, default_state_dir
+from lastgood.posted import PostedEvents
 from lastgood.run_record import presence
 from lastgood.state import Device, Place, RunState
 from lastgood.topology_files import write_topology
@@ -160,6 +161,27 @@ def test_a_run_known_from_posts_alone_is_there_and_is_rebuilt_after_a_restart(tm
         assert state
         assert len(state.incidents) == 1
     assert ledger.path_of("llama") is None
+
+
+def test_an_alert_may_name_any_run_and_makes_none(tmp_path: Path) -> None:
+    data = {
+        "name": "X",
+        "status": "firing",
+        "labels": {},
+        "starts_at": utc(1.0),
+        "fingerprint": "f",
+        "source": "grafana",
+    }
+    alert = Event("alert-1", "/lastgood/llama/alerts", "alert", utc(2.0), "llama", 0, data)
+    PostedEvents(tmp_path / "state").keep([alert])
+    ledger = Ledger([tmp_path / "runs"], state_dir=tmp_path / "state")
+    ledger.refresh()
+    assert dict(ledger.runs()) == {}
+    Training(tmp_path / "runs" / "llama").start()
+    ledger.refresh()
+    state = ledger.run("llama")
+    assert state is not None
+    assert [event.id for event in state.annotations] == ["alert-1"]
 
 
 def test_posted_events_join_the_run_directory_when_it_appears(tmp_path: Path) -> None:
