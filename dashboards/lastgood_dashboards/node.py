@@ -134,7 +134,7 @@ SENSORS: Final = Row(
     id=120, title="Sensors: context only, a metric never accuses",
     panels=(
         Panel(
-            id=8, kind="lines", title="Power", points=120, width=6, empty=NO_SENSOR, unit="watt", low=0,
+            id=8, kind="lines", title="Power", points=120, width=12, empty=NO_SENSOR, unit="watt", low=0,
             says="The four GPUs that draw the most at the end of the time range, and the median over all GPUs of the "
                  "selected runs, on all nodes.",
             queries=(
@@ -143,7 +143,7 @@ SENSORS: Final = Row(
             ),
         ),
         Panel(
-            id=9, kind="lines", title="Mean power by the energy counter", width=6, empty=NO_SENSOR, unit="watt", low=0,
+            id=9, kind="lines", title="Mean power by the energy counter", width=12, empty=NO_SENSOR, unit="watt", low=0,
             says="Energy used between two samples over the time between them: no swing is missed. The five GPUs that "
                  "had used the most energy.",
             queries=(
@@ -151,13 +151,13 @@ SENSORS: Final = Row(
             ),
         ),
         Panel(
-            id=10, kind="lines", title="Margin to the thermal limit", width=6, empty=NO_SENSOR, unit="celsius",
+            id=10, kind="lines", title="Margin to the thermal limit", width=12, empty=NO_SENSOR, unit="celsius",
             says="Degrees left before a GPU slows itself down, by its own limit: the five GPUs with the least.",
             queries=(line("bottomk(5", "gpu_temperature_margin_celsius"),),
             steps=((None, LATE), (5, "transparent")),
         ),
         Panel(
-            id=11, kind="lines", title="Uncorrectable memory errors over time", width=6, empty=NO_SENSOR, low=0,
+            id=11, kind="lines", title="Uncorrectable memory errors over time", width=12, empty=NO_SENSOR, low=0,
             says="Errors that the memory could not correct, as the driver counts them: the five GPUs with the most.",
             queries=(line("topk(5", "gpu_ecc_uncorrected_total"),),
         ),
