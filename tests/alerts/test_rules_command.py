@@ -20,7 +20,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_without_options_it_prints_the_rule_file_that_ships(capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(capsys) == FILES["prometheus/lastgood.rules.yml"]
+    assert printed(capsys) == FILES["prometheus/lastgood.rules.yml"]()
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_without_options_it_prints_the_rule_file_that_ships(capsys: pytest.Captu
     [("kubernetes", "kubernetes/prometheusrule.yaml"), ("grafana", "grafana/alerting/rules.yaml")],
 )
 def test_each_form_is_the_file_that_ships(capsys: pytest.CaptureFixture[str], form: str, name: str) -> None:
-    assert printed(capsys, "--format", form) == FILES[name]
+    assert printed(capsys, "--format", form) == FILES[name]()
 
 
 @pytest.mark.parametrize("form", ["prometheus", "kubernetes", "grafana"])
@@ -46,7 +46,7 @@ def test_grafana_reads_the_data_source_that_is_given(capsys: pytest.CaptureFixtu
 
 def test_it_writes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "--output", str(tmp_path / "rules.yml")) == ""
-    assert (tmp_path / "rules.yml").read_text(encoding="utf-8") == FILES["prometheus/lastgood.rules.yml"]
+    assert (tmp_path / "rules.yml").read_text(encoding="utf-8") == FILES["prometheus/lastgood.rules.yml"]()
 
 
 @pytest.mark.parametrize("url", ["console", "ftp://console", "https://", "https://c/{{ .X }}", "https://c/`x`"])
