@@ -131,7 +131,7 @@ def alert_text(event: Event, incident: Incident, step: int | None) -> str:
             said = "has no data" if status == "no_data" else "cannot be evaluated"
             return _with(f"Rule {data.get('rule') or name} {said}", str(data.get("reason", "")) or summary)
         case "truncated":
-            return _with(f"{data['truncated']} more alerts {name} left out", summary)
+            return f"{data['truncated']} more {name} alerts were not sent"
     about = f" about step {wording.step_text(step)}" if step is not None else ""
     return _with(f"{name} fired{about}" + (f", {data['severity']}" if data.get("severity") else ""), summary)
 

@@ -69,7 +69,7 @@ def test_what_was_left_out_of_a_group_is_an_entry_of_its_own() -> None:
     left_out = read_payload(payload).notices[-1]
     assert (left_out.run, left_out.data["status"], left_out.data["truncated"]) == ("llama-7b", "truncated", 7)
     assert left_out.data["starts_at"] == "2026-11-29T02:09:00.000000Z"
-    assert left_out.data["summary"] == "7 more alerts of this group were not sent"
+    assert left_out.data["summary"] == "7 more alerts of its group were not sent"
 
 
 @pytest.mark.parametrize("run", ["", "../../etc", "Llama", "a b", "unknown", "x" * 65])

@@ -123,8 +123,8 @@ def test_a_clock_that_is_ahead_of_ours_turns_nothing_around() -> None:
         ({"status": "no_data", "rule": "ChecksStale", "summary": ""}, "Rule ChecksStale has no data"),
         ({"status": "error", "rule": "ChecksStale", "reason": "502"}, "Rule ChecksStale cannot be evaluated: 502"),
         (
-            {"status": "truncated", "truncated": 7, "summary": "7 more alerts of this group were not sent"},
-            "7 more alerts ReplayMismatch left out: 7 more alerts of this group were not sent",
+            {"status": "truncated", "truncated": 7, "summary": "7 more alerts of its group were not sent"},
+            "7 more ReplayMismatch alerts were not sent",
         ),
     ],
 )

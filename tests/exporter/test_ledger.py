@@ -172,7 +172,7 @@ def test_an_alert_may_name_any_run_and_makes_none(tmp_path: Path) -> None:
         "fingerprint": "f",
         "source": "grafana",
     }
-    alert = Event("alert-1", "/lastgood/llama/alerts", "alert", utc(2.0), "llama", 0, data)
+    alert = Event("alert-1", "/lastgood/llama/alerts", "alert", utc(2.0), "llama", 0, data | {"source": "grafana"})
     PostedEvents(tmp_path / "state").keep([alert])
     ledger = Ledger([tmp_path / "runs"], state_dir=tmp_path / "state")
     ledger.refresh()

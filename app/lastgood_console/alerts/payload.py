@@ -167,10 +167,10 @@ def _truncated(
         return []
     labels = _texts(content.get("commonLabels")) | _texts(content.get("groupLabels"))
     data: AlertData = {
-        "name": labels.get("alertname") or "alerts of a group",
+        "name": labels.get("alertname") or "unnamed",
         "status": "truncated",
         "severity": labels.get("severity", ""),
-        "summary": f"{count} more alerts of this group were not sent",
+        "summary": f"{count} more alerts of its group were not sent",
         "labels": labels,
         "starts_at": max(notice.data["starts_at"] for notice in notices),
         "fingerprint": _digest(_text(content.get("groupKey"), 4096)),

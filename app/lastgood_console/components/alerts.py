@@ -27,7 +27,7 @@ _STATUSES: Final = {
     "lost": "lost, not recovered",
     "no_data": "the rule has no data",
     "error": "the rule cannot be evaluated",
-    "truncated": "left out",
+    "truncated": "not sent",
 }
 
 
