@@ -104,13 +104,14 @@ def _console_variable() -> build.TextBoxVariable:
 
 def _annotations(board: Board) -> Iterator[build.AnnotationQuery]:
     runs = board.runs
+    one_run = "=~" not in runs  # the saves of a hundred runs would cover every chart: there they can be switched on
     yield _annotation(
         "Findings", "red", "{{check}} failed at step {{step}}", "run {{run}}",
         _event(runs, "finding_last_step", "step", "finding_last_timestamp_seconds", by="run, check"),
     )  # fmt: skip
     yield _annotation(
         "Saves", "blue", "Saved step {{step}}", "run {{run}}",
-        _event(runs, "checkpoint_last_step", "step", "checkpoint_last_timestamp_seconds"),
+        _event(runs, "checkpoint_last_step", "step", "checkpoint_last_timestamp_seconds"), enable=one_run,
     )  # fmt: skip
     yield _annotation(
         "Restarts", "orange", "Attempt {{attempt}} started", "run {{run}}",
@@ -124,9 +125,9 @@ def _event(runs: str, number: str, label: str, timestamp: str, by: str = "run") 
     return f"0 * {numbered} + on ({by}) group_left () (1000 * {ledger(timestamp, runs, by=by)})"
 
 
-def _annotation(name: str, colour: str, title: str, text: str, expr: str) -> build.AnnotationQuery:
+def _annotation(name: str, colour: str, title: str, text: str, expr: str, enable: bool = True) -> build.AnnotationQuery:
     return (
-        build.AnnotationQuery().name(name).datasource(DATA_SOURCE).enable(True).hide(False).icon_color(colour)
+        build.AnnotationQuery().name(name).datasource(DATA_SOURCE).enable(enable).hide(False).icon_color(colour)
         .expr(expr).title_format(title).text_format(text).tag_keys("run").use_value_for_time(True).step("10s")
     )  # fmt: skip
 

@@ -20,6 +20,7 @@ from lastgood_dashboards.spec import PEER, PLAIN, Kind, Link, Panel, Place, Quer
 
 DATA_SOURCE: Final = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 REF_IDS: Final = "ABCDEFGHIJ"
+_COLOURED: Final = dashboard.DynamicConfigValue("custom.cellOptions", {"type": "color-text"})
 
 Builder = stat.Panel | timeseries.Panel | table.Panel | statetimeline.Panel | heatmap.Panel
 AnyPanel = TypeVar("AnyPanel", stat.Panel, timeseries.Panel, table.Panel, statetimeline.Panel, heatmap.Panel)
@@ -127,6 +128,7 @@ def _table(panel: Panel, place: Place) -> table.Panel:
     builder = _frame(table.Panel(), panel, place).show_header(True).filterable(True)
     if panel.texts:
         builder = builder.mappings([_mapping(panel.texts)])
+        builder = builder.override_by_field_type("string", [_COLOURED])
     builder = builder.with_transformation(dashboard.DataTransformerConfig(id_val="merge", options={}))
     builder = builder.with_transformation(dashboard.DataTransformerConfig(id_val="organize", options=_columns(panel)))
     if panel.highest_first:
@@ -168,7 +170,7 @@ def _column_properties(query: Query) -> Iterable[dashboard.DynamicConfigValue]:
     if query.steps:
         yield dashboard.DynamicConfigValue("thresholds", _thresholds(query.steps).build())
     if query.steps or query.texts:
-        yield dashboard.DynamicConfigValue("custom.cellOptions", {"type": "color-text"})
+        yield _COLOURED
 
 
 def _mapping(texts: Mapping[str, tuple[str, str]]) -> dashboard.ValueMapping:

@@ -155,9 +155,12 @@ def events_are_annotated(name: str, boards: Boards) -> Iterator[str]:
     found = {annotation["name"]: annotation for annotation in boards[name]["annotations"]["list"]}
     if missing := EVENTS - set(found):
         yield f"no annotation for {', '.join(sorted(missing))}"
+    many = next(bool(v.get("multi")) for v in boards[name]["templating"]["list"] if v["name"] == "run")
     for event, annotation in found.items():
-        if not annotation["enable"] or annotation.get("hide") or "placement" in annotation:
-            yield f"{event} is switched off or its switch is hidden"
+        if annotation["enable"] == (event == "Saves" and many):  # the saves of all runs would cover every chart
+            yield f"{event} is switched {'on' if annotation['enable'] else 'off'}"
+        if annotation.get("hide") or "placement" in annotation:
+            yield f"the switch of {event} is hidden"
         if not annotation.get("useValueForTime") or "timestamp_seconds" not in annotation["expr"]:
             yield f"{event} stands where Prometheus was asked, not where it happened"
 

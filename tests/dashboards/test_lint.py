@@ -92,6 +92,7 @@ BROKEN: dict[str, tuple[str, Break]] = {
     ),
     "no legend": ("legends_name_what_they_show", lambda b: _panel(b, 9)["targets"][0].pop("legendFormat")),
     "no findings": ("events_are_annotated", lambda b: b["annotations"]["list"].pop(0)),
+    "findings switched off": ("events_are_annotated", lambda b: b["annotations"]["list"][0].update(enable=False)),
     "hidden switches": (
         "events_are_annotated", lambda b: b["annotations"]["list"][0].update(placement="inControlsMenu"),
     ),
