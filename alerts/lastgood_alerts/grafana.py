@@ -37,8 +37,13 @@ def query_data(rule: Rule, datasource_uid: str, recorded: bool = False) -> list[
     """Return the queries and the threshold of a rule. ``recorded``: the data source evaluates the recordings."""
     unknown = {} if recorded else RECORDED
     sides = [_query(side_ref(rule, side), side_query(rule, side, unknown), datasource_uid) for side in rule.sides]
-    condition = _query("A", written_out(rule.condition, unknown), datasource_uid)
+    condition = _query("A", _without_name(written_out(rule.condition, unknown), rule), datasource_uid)
     return [condition, _threshold(rule), *sides]
+
+
+def _without_name(condition: str, rule: Rule) -> str:
+    """Return a condition without the name of a recording, which Prometheus drops from an alert's labels itself."""
+    return f"max by ({', '.join(rule.labels)}) ({condition})" if "lastgood:" in condition else condition
 
 
 def grafana_annotations(rule: Rule, console_url: str) -> dict[str, str]:
