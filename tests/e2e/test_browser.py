@@ -9,10 +9,11 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page, Response, expect, sync_playwright
 from tests.app.console_server import RUN, Console, run_directory, story
+from tests.app.test_tokens import contrast
 
 from lastgood_console.components.css import streamlit_selectors
 from lastgood_console.export.formats import FORMATS
-from lastgood_console.export.tokens import theme
+from lastgood_console.export.tokens import THEMES, ThemeName, theme
 
 pytestmark = pytest.mark.browser
 
@@ -138,6 +139,14 @@ def test_every_name_of_streamlits_own_in_our_styles_still_matches(browser: Brows
         visit.charts()
         visit.finished()
         here = {name for name in streamlit_selectors() if visit.page.locator(name).count()}
+        for menu, button in (
+            ("Export incident", "Export report (HTML)"),
+            ("Acknowledge incident…", "Save to timeline"),
+        ):
+            visit.page.get_by_role("button", name=menu).click()
+            visit.page.get_by_role("button", name=button).wait_for()
+            here |= {name for name in streamlit_selectors() if visit.page.locator(name).count()}
+            visit.page.keyboard.press("Escape")
         visit.page.goto(console.address + "/")
         # the status widget is shown only while a script runs
         for name in set(streamlit_selectors()) - here - {'[data-testid="stStatusWidget"]'}:
@@ -154,6 +163,20 @@ def test_the_copy_button_is_there_without_hovering_and_copies_exact_digits(brows
         assert shown == 1
         button.click()
         assert visit.page.evaluate("navigator.clipboard.readText()") == 'monitor.resume("checkpoints/a1-step-000050")'
+
+
+@pytest.mark.parametrize("scheme", THEMES)
+def test_the_words_on_the_first_button_can_be_read(browser: Browser, console: Console, scheme: ThemeName) -> None:
+    with Visit(browser, console, INCIDENT, scheme=scheme) as visit:
+        button = visit.page.get_by_role("button", name="Acknowledge incident…")
+        colours = button.evaluate("n => [n, n.querySelector('p')].map(e => getComputedStyle(e).color)")
+        ground = button.evaluate("n => getComputedStyle(n).backgroundColor")
+        assert min(contrast(hex_of(colour), hex_of(ground)) for colour in colours) >= 4.5
+
+
+def hex_of(colour: str) -> str:
+    """Return ``rgb(1, 2, 3)`` as ``#010203``."""
+    return "#" + "".join(f"{int(part):02x}" for part in colour.removeprefix("rgb(").removesuffix(")").split(", "))
 
 
 def test_a_link_leads_to_the_incident_and_its_address_can_be_shared(browser: Browser, console: Console) -> None:
