@@ -2,7 +2,7 @@
 
     python benchmarks/rules.py [--ranks N] [--rounds N] [--engine-rounds N] [--only prometheus|victoria-metrics]
 
-Loads an hour of samples, one every 30 seconds, of a run of 16,384 ranks on 2,048 nodes (8 GPUs each) into a real
+Loads an hour of samples, one a minute, of a run of 16,384 ranks on 2,048 nodes (8 GPUs each) into a real
 Prometheus and a real VictoriaMetrics, by remote write: every series that a rank and the ledger export, and two of
 dcgm-exporter for each GPU, since rules look at those too. A few ranks are faulty and an incident with 8 suspects is
 open, so that rules have something to find.
@@ -11,7 +11,9 @@ Three ways to evaluate, each one cold round and then warm ones:
 
 - ``prometheus_rules``: each expression of our Prometheus file as an instant query, one after the other, recordings
   first; what they record is written back, so that alerts read it as they would from a server that records.
-- ``grafana_rules``: each query of our Grafana file (conditions and side values), in which recordings are written out.
+- ``grafana_rules``: each query (conditions and side values) of the Grafana file that reads recordings (``lastgood
+  rules --format grafana --recorded``); with ``--written-out`` also the one that needs none (``grafana_written_out``),
+  which takes minutes at full size.
 - ``prometheus_engine``: Prometheus evaluates the file itself, texts included; its own times per rule, added up. Groups
   run at the same time there, so the sum is an upper bound of what an evaluation takes.
 
@@ -46,7 +48,7 @@ from lastgood_alerts.rules import RULES
 
 TARGET_SECONDS = 5.0
 AHEAD_SECONDS = 570  # remote write takes samples of at most ten minutes ahead: the time that loading takes
-SAMPLE_SECONDS = 30
+SAMPLE_SECONDS = 60
 WINDOW_SECONDS = 1200  # Prometheus takes no sample that is an hour older than the newest
 ENGINE_INTERVAL_SECONDS = 15
 SLOWEST = 8
@@ -65,9 +67,9 @@ def prometheus_expressions() -> tuple[Expressions, Expressions]:
     return recordings, [(rule["alert"], rule["expr"]) for rule in rules if "alert" in rule]
 
 
-def grafana_expressions() -> Expressions:
-    """Return the queries of our Grafana file."""
-    queries: Any = [(rule.name, query) for rule in RULES for query in grafana.query_data(rule, "prometheus")]
+def grafana_expressions(recorded: bool) -> Expressions:
+    """Return the queries of our Grafana file, which reads recordings or has them written out."""
+    queries: Any = [(rule.name, query) for rule in RULES for query in grafana.query_data(rule, "prometheus", recorded)]
     return [(f"{name} {q['refId']}", q["model"]["expr"]) for name, q in queries if "expr" in q["model"]]
 
 
@@ -167,8 +169,9 @@ def summary(rounds: list[Round]) -> dict[str, Any]:
 
 
 def measure(
-    start: Callable[[Path], AbstractContextManager[Server]], fleet: Fleet, folder: Path, rounds: int, engine: int
-) -> dict[str, Any]:
+    start: Callable[[Path], AbstractContextManager[Server]], fleet: Fleet, folder: Path, rounds: int, engine: int,
+    written_out: bool = False,
+) -> dict[str, Any]:  # fmt: skip
     """Load one server and evaluate everything on it."""
     recordings, alerts = prometheus_expressions()
     with start(folder) as server:
@@ -182,7 +185,9 @@ def measure(
             record(server, recordings, at)
         out["resident_gigabytes"] = round(server.resident_bytes() / 1e9, 2)
         out["prometheus_rules"] = query_rounds(server, recordings + alerts, at, rounds + 1)
-        out["grafana_rules"] = query_rounds(server, grafana_expressions(), at, rounds + 1)
+        out["grafana_rules"] = query_rounds(server, grafana_expressions(recorded=True), at, rounds + 1)
+        if written_out:
+            out["grafana_written_out"] = query_rounds(server, grafana_expressions(recorded=False), at, rounds + 1)
         out["firing"] = found_by(server, alerts, at)
     return out
 
@@ -211,6 +216,7 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=16_384, help="default: %(default)s")
     parser.add_argument("--rounds", type=int, default=10, help="warm rounds; default: %(default)s")
     parser.add_argument("--engine-rounds", type=int, help="those of Prometheus's own engine; default: --rounds")
+    parser.add_argument("--written-out", action="store_true", help="also the Grafana file that needs no recordings")
     parser.add_argument("--only", choices=sorted(SERVERS), help="one server instead of both")
     options = parser.parse_args()
     engine = options.rounds if options.engine_rounds is None else options.engine_rounds
@@ -220,7 +226,7 @@ def main() -> int:
             fleet = Fleet(options.ranks, time.time() // 30 * 30 - PAST_SECONDS, Path(made))
             report["sizes"] = sizes(fleet)
             own = engine if name == "prometheus" else 0
-            report[name] = measure(SERVERS[name], fleet, Path(made), options.rounds, own)
+            report[name] = measure(SERVERS[name], fleet, Path(made), options.rounds, own, options.written_out)
     report["load_average_after"] = os.getloadavg()[0]
     print(json.dumps(report, indent=2))
     return 0
