@@ -29,7 +29,9 @@ the incident, node or run in the console, and to its runbook, which the console 
 | nothing yet | `lastgood stack`: Prometheus, Alertmanager and the console on this machine |
 
 Load the rules in one place, Prometheus or Grafana, not in both. Grafana needs no recording rules: they are written out in its
-queries. A critical alert should not wait for its group: `group_wait: 0s`. Group by `alertname, run, incident`. All alerts carry
+queries. From about a thousand ranks on that is too slow, since Grafana asks for every side value at every evaluation: load
+`lastgood rules --format recordings` into Prometheus and give Grafana `lastgood rules --format grafana --recorded`. The tests
+hold Grafana's file to the Prometheus one with an evaluator of their own: that tests the file, not Grafana's engine. A critical alert should not wait for its group: `group_wait: 0s`. Group by `alertname, run, incident`. All alerts carry
 `component="lastgood"` to route them by.
 
 ## Severities
