@@ -55,8 +55,8 @@ NOTES: Final = f"""\
 - **A stalled step** goes by the deadline of the process itself, which knows first steps, evaluations and saves.
 - **Scrape with `honor_labels: true`.** Without it a target label `node` renames ours to `exported_node`; the rules take it
   back. Other renamed labels (`run`, `rank`) they do not.
-- **dcgm-exporter.** Power comes from it where our device series are off, memory errors also where ours counted none, joined
-  by the GPU's UUID; huge numbers that stand for no reading are not believed. It has no margin to the slowdown threshold, so ThermalMarginLow is
+- **dcgm-exporter.** Where our device series are off, power and memory errors come from it, joined by the GPU's UUID; huge
+  numbers that stand for no reading are not believed. It has no margin to the slowdown threshold, so ThermalMarginLow is
   silent then. Ranks on slices of a GPU (MIG) are not joined.
 - **Counters of a rank.** ExporterErrors and UncorrectedEcc count what was added, resets and a first sample above 0
   included. What a process counts after its last scrape is not seen; UncorrectedEcc often kills the process at once.

