@@ -79,6 +79,14 @@ def test_the_wheel_holds_both_packages_with_schemas_and_types_and_no_tests(wheel
     }  # fmt: skip
 
 
+def test_every_runbook_is_in_the_wheel(wheel: Path) -> None:
+    pages = {page.name for page in (ROOT / "alerts" / "runbooks").glob("*.md")}
+    folder = "lastgood_alerts/runbooks/"
+    names = zipfile.ZipFile(wheel).namelist()
+    assert pages
+    assert {name.removeprefix(folder) for name in names if name.startswith(folder)} == pages
+
+
 @pytest.fixture(scope="module")
 def lean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     environment = Environment(tmp_path_factory.mktemp("lean"), with_pip=True)
