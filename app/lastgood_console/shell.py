@@ -15,7 +15,6 @@ TICK_SECONDS: Final = 2.0
 """How often a page looks for news. What has not changed is not drawn again."""
 INCIDENT_PAGE: Final = "views/incident.py"
 OVERVIEW_PAGE: Final = "views/overview.py"
-NODES_PAGE: Final = "views/nodes.py"
 
 
 def theme_name() -> ThemeName:

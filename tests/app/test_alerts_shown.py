@@ -102,3 +102,27 @@ def test_the_incident_tells_its_alert_with_both_clocks_and_the_date_of_a_later_d
     late = states.alert(100_000, starts_at=states.at(1_529))
     said = shown(open_page(states.gradient(annotations=(late,)), page="incident"))
     assert "02:57:29 30 Nov 06:18:40 ReplayMismatch fired about step 100, critical: Rank 3 (node-b)" in said
+
+
+def test_without_any_run_the_alerts_are_shown_all_the_same(tmp_path: Path) -> None:
+    said = shown(open_page(fleet=fleet(tmp_path, stray("LedgerStale", "a", summary="Stale."))))
+    assert said.startswith("No runs.")
+    assert "LedgerStale critical" in said
+
+
+def test_the_link_of_an_alert_about_a_run_shows_that_run_alone(tmp_path: Path) -> None:
+    both = console_states.clean(), console_states.late()
+    app = open_page(*both, fleet=fleet(tmp_path, stray("LedgerStale", "a")), run="quiet")
+    said = shown(app)
+    assert said.startswith("1 run, no open incident.")
+    assert "Only run quiet is shown." in said
+    assert "vit-h-ablation" not in said
+    assert "LedgerStale" not in said
+    (button,) = [b for b in app.button if b.label == "Show all runs"]
+    assert "vit-h-ablation" in shown(button.click().run())
+
+
+def test_an_address_with_a_run_that_is_not_known_says_so(tmp_path: Path) -> None:
+    said = shown(open_page(console_states.clean(), run="<b>x</b>"))
+    assert "No run is called '<b>x</b>'; all are shown." in said
+    assert "quiet" in said

@@ -1,6 +1,8 @@
 """Overview: how many runs need a decision, which first, and the recent incidents."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from html import escape
 
 import streamlit as st
 
@@ -12,7 +14,7 @@ from lastgood_console.components.heads import empty, page_head, rfc3339, section
 from lastgood_console.components.run_row import run_html
 from lastgood_console.components.tables import INCIDENT_HEADS, incident_cells
 from lastgood_console.components.triage import RunRow, consequence, headline, rows
-from lastgood_console.shell import TICK_SECONDS, fresh_html, link_to_incident, no_runs_html
+from lastgood_console.shell import TICK_SECONDS, ask_for, fresh_html, link_to_incident, no_runs_html
 from lastgood_console.store import Snapshot, current
 
 MOST_INCIDENTS = 20
@@ -70,6 +72,14 @@ def alerts(snapshot: Snapshot, now: str, seconds: float) -> None:
         st.html(empty("No alert stands outside an incident."))
 
 
+def about_one_run(wanted: str, known: bool) -> None:
+    """Say that the address names a run, where alerts without an incident lead, and offer the others."""
+    with st.container(horizontal=True, vertical_alignment="center", key="lg-one-run"):
+        words = f"Only run {wanted} is shown." if known else f"No run is called {wanted!r}; all are shown."
+        st.html(f'<div class="lg-sub">{escape(words)}</div>', width="content")
+        st.button("Show all runs", type="tertiary", on_click=ask_for)
+
+
 @st.fragment(run_every=TICK_SECONDS)
 def page() -> None:
     """Draw the page, again at every tick."""
@@ -78,12 +88,18 @@ def page() -> None:
     if not snapshot.states:
         st.html(page_head("No runs.", "", fresh_html(snapshot, seconds)))
         st.html(empty(no_runs_html()))
+        alerts(snapshot, now, seconds)
         return
+    wanted = st.query_params.get("run", "")
+    if wanted in snapshot.states:
+        snapshot = replace(snapshot, states={wanted: snapshot.states[wanted]}, stray_alerts=())
     found = rows(snapshot.states.values(), progress=snapshot.progress, silent_seconds=snapshot.silent_seconds)
     st.html(page_head(headline(found), consequence(found), f"{fresh_html(snapshot, seconds)} · {now[11:19]} UTC"))
     warnings = "".join(unreadable_warning(row.state) for row in found)
     if warnings:
         st.html(warnings)
+    if wanted:
+        about_one_run(wanted, wanted in snapshot.states)
     runs(found, snapshot, now)
     alerts(snapshot, now, seconds)
     incidents = [i for row in found for i in row.state.incidents]
