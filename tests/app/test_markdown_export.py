@@ -134,6 +134,11 @@ def test_code_is_read_as_it_was_written_in_a_cell_too(text: str) -> None:
     assert "".join(t.content for t in seen[2:-1]) == (expected or "–")
 
 
+@given(st.text(alphabet="`|\\ ab@_"))
+def test_no_bar_stands_in_a_cell_not_even_behind_a_backslash(text: str) -> None:
+    assert "|" not in markup.code(text) + markup.words(text)  # renderers differ in what a backslash before it means
+
+
 @pytest.mark.parametrize("words", [hostile_words.HEBREW, hostile_words.ARABIC])
 def test_right_to_left_words_are_isolated(words: str) -> None:
     text = written(hostile_words.everywhere(words))
