@@ -7,6 +7,7 @@ shows the console's token. No Streamlit here, so that it is tested without a pag
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -70,7 +71,8 @@ class Desk:
         deed = to_incident(state, about, said.action, visitor.name or said.by, said.text)
         path = self._store.ledger.path_of(run)
         written = self._journal.write((run_id_of(path) if path else None) or run, path, deed)
-        self._store.refresh()
+        with suppress(OSError):  # it is written; the next refresh shows it
+            self._store.refresh()
         return written
 
     def _admits(self, visitor: Visitor, token: str) -> bool:

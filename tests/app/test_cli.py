@@ -271,6 +271,13 @@ def test_the_lean_install_lists_and_exports(run_dir: Path) -> None:
         assert "a1-step-000050" in done.stdout
 
 
+def test_the_lean_install_takes_the_word_of_a_person(tmp_path: Path) -> None:
+    run_dir = run_dirs.written(run_dirs.still_open(), tmp_path / "llama-7b")
+    done = lean("incident", "acknowledge", str(run_dir), "r-", "--by", "mira")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "It is open, acknowledged by mira." in done.stdout
+
+
 @pytest.mark.parametrize("name", ["console", "demo"])
 def test_a_command_that_needs_an_extra_says_which(name: str, tmp_path: Path) -> None:
     done = lean(name, *(["--run-dir", str(tmp_path / "x")] if name == "demo" else [str(tmp_path)]))

@@ -8,6 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from tests.app.fixtures import run_dirs, states
 from tests.app.pages import markup, open_page, shown
+from tests.app.test_store import FakeLedger
 
 from lastgood.ledger import Ledger
 from lastgood.state import Word
@@ -50,6 +51,17 @@ def acknowledged(store: Store) -> str | None:
 def test_what_a_visitor_does_is_seen_at_once(store: Store, journal: PeopleJournal) -> None:
     written = Desk(store, journal).act("llama-7b", incident_of(store), Saying("acknowledge", by="mira"), HERE)
     assert (acknowledged(store), written.instead) == ("mira", "")
+
+
+def test_storage_that_fails_after_the_word_is_written_takes_nothing_back(
+    store: Store, journal: PeopleJournal, tmp_path: Path
+) -> None:
+    broken = Store(FakeLedger(store.snapshot().states["llama-7b"], path=tmp_path / "llama-7b"))
+    broken.refresh()
+    broken.ledger.broken = True  # type: ignore[attr-defined]
+    Desk(broken, journal).act("llama-7b", incident_of(store), Saying("acknowledge", by="mira"), HERE)
+    store.refresh()
+    assert acknowledged(store) == "mira"
 
 
 @pytest.mark.parametrize(
