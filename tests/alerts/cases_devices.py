@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from tests.alerts.promtool_cases import Alert, Case
@@ -331,10 +332,10 @@ _ECC: Final = [
     Case("UncorrectedEcc", "fires at the boundary, for one error", _ecc("0+0x9 1+0x150"), (errors(1),)),
     Case("UncorrectedEcc", "is silent in health", CLEAN),
     Case("UncorrectedEcc", "fires when the first sample is already 1", _ecc(1), (errors(1),)),
-    Case("UncorrectedEcc", "ends after an hour", _ecc("0+0x9 1+0x150"), at=4320),
-    Case("UncorrectedEcc", "still fires within the hour", _ecc("0+0x9 1+0x150"), (errors(1),), at=3840),
+    Case("UncorrectedEcc", "ends after an hour", _ecc("0+0x9 1+0x150"), at=4500),
+    Case("UncorrectedEcc", "still fires within the hour", _ecc("0+0x9 1+0x150"), (errors(1),), at=3600),
     Case("UncorrectedEcc", "counts what was added, not what was there", _ecc("5+0x125 7+0x30"), (errors(2),), at=3900),
-    Case("UncorrectedEcc", "does not take a reset for an error", _ecc("5+0x125 0+0x30"), at=4320),
+    Case("UncorrectedEcc", "does not take a reset for an error", _ecc("5+0x125 0+0x30"), at=4500),
     Case("UncorrectedEcc", "counts errors after a reset", _ecc("5+0x125 2+0x30"), (errors(2),), at=3900),
     Case("UncorrectedEcc", "is silent about a count that is not a number", _ecc(NOT_A_NUMBER)),
     Case("UncorrectedEcc", "is silent without any device series", _NO_DEVICES),
@@ -354,7 +355,7 @@ _ECC: Final = [
         "UncorrectedEcc",
         "does not take the end of no reading for an error",
         dcgm(_NO_DEVICES, _DBE, {3: f"{SENTINEL}+0x9 0+0x150"}),
-        at=4320,
+        at=4500,
     ),
     Case(
         "UncorrectedEcc",
@@ -397,4 +398,10 @@ _ECC: Final = [
     Case("UncorrectedEcc", "counts errors after a reset to one less", _ecc("5+0x125 4+0x30"), (errors(4),), at=3900),
 ]
 
-CASES: Final = [*_NORM, *_MARGIN, *_POWER, *_ECC]
+
+def _soon(cases: list[Case]) -> list[Case]:
+    """Look after two minutes where the time does not matter: fewer evaluations of long queries."""
+    return [replace(case, at=120) if case.at == 900 else case for case in cases]
+
+
+CASES: Final = [*_soon(_NORM), *_MARGIN, *_POWER, *_ECC]

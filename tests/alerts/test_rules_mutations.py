@@ -20,7 +20,7 @@ from tests.alerts.promtool_cases import Case, judge, rule_file
 
 from lastgood_alerts.rules import RULES
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 FIRST: Final = 4
 """Cases of the first stage: firing, silent, boundary and whatever comes next."""
