@@ -13,20 +13,23 @@ and never an entry: :func:`injected` tells it separately. Pure: no files, no clo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from itertools import groupby, pairwise
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
-from lastgood import alert_story, excursion_story, people, wording
+from lastgood import people, wording
 from lastgood.events import CHECKS, CheckName, Event
 from lastgood.peers import Peers, peers
 from lastgood.state import Attempt, CheckRound, FailedSave, Finding, Incident, Point, RunState, Window
 from lastgood.step_clock import StepClock
+from lastgood.timeline_alerts import alert_entries, condensed, excursion_entries
+from lastgood.timeline_entry import LANES, SAID_KINDS, TimelineEntry, Tone, entry_of, first_text, timed_entry
 
 __all__ = [
     "LANES",
     "Peers",
+    "SAID_KINDS",
     "StepClock",
     "TimelineEntry",
     "attempts_of",
@@ -38,29 +41,8 @@ __all__ = [
     "story",
 ]
 
-LANES: Final = ("attempts", "steps", *CHECKS, "findings", "saves", "alerts", "restarts", "notes")
-"""Top to bottom."""
-
-STORY_KINDS: Final = frozenset(
-    {"finding", "verdict", "refused", "failed_save", "started", "ended", "alert", "excursion", "restart", "note",
-     "action", "recovered", "closed"}
-)  # fmt: skip
-"""What a reader of "What happened, and when we knew" wants to know; the rest is background."""
-
-MOST_ALIKE: Final = 5
-"""Of more alerts that say the same, the last shown one speaks for all the others."""
-
-SAID_KINDS: Final = frozenset({"note", "action", "closed"})
-"""What people said. It may come days after everything else: a picture has it at its edge, and all lists in full."""
-
 MOST_MARKS: Final = 600
 """With more marks, the picture narrows to the window's surroundings and passes merge into spans."""
-
-Tone = Literal[
-    "neutral", "trusted", "unverified", "suspect", "tainted", "missing", "unreadable", "accused", "candidate",
-    "cleared", "confirmed", "critical", "warning", "info", "note",
-]  # fmt: skip
-"""What a mark means; whoever draws it chooses shape and colour by it."""
 
 _PHASES: Final = {"loss": " in the loss", "local": " before the reduce", "reduced": " after the reduce"}
 STATUS_TONES: Final[Mapping[str, Tone]] = {
@@ -78,35 +60,6 @@ _ACTIONS: Final = {
     "reopen": "Incident reopened",
     "accept": "Checkpoint accepted",
 }
-_SEVERITIES: Final[Mapping[str, tuple[Tone, str]]] = {"critical": ("critical", "▼"), "warning": ("warning", "▽")}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineEntry:
-    """One mark or span of an incident's timeline.
-
-    ``at`` and ``until`` are when it happened (equal for a mark), ``known_at`` when it was known, all RFC 3339 in UTC.
-    ``happened`` says the first in words: steps where steps are known, else a clock time.
-    """
-
-    lane: str
-    kind: str  # attempt step ran passed failed not_run finding verdict saved refused failed_save started ended alert
-    #            excursion restart note action recovered closed
-    tone: Tone
-    symbol: str
-    happened: str
-    step: int | None
-    attempt: int | None
-    at: str
-    until: str
-    known_at: str
-    text: str
-    who: str
-
-    @property
-    def in_story(self) -> bool:
-        """Tell whether it belongs into the table "What happened, and when we knew"."""
-        return self.kind in STORY_KINDS
 
 
 def entries(state: RunState, incident: Incident) -> tuple[TimelineEntry, ...]:
@@ -118,8 +71,8 @@ def entries(state: RunState, incident: Incident) -> tuple[TimelineEntry, ...]:
         *_checks(state, shown),
         *_findings(incident, clock),
         *_saves(state, shown),
-        *_alerts(state, incident, clock),
-        *_excursions(state, incident, clock),
+        *alert_entries(state, incident, clock),
+        *excursion_entries(state, incident, clock),
         *_annotations(state, incident, shown),
         *_restarts(state, shown),
         *_outcome(incident),
@@ -158,14 +111,14 @@ def _attempts(shown: Sequence[Attempt], incident: Incident) -> Iterator[Timeline
     for attempt in shown:
         end = attempt.ended_at or attempt.last_event_at
         label = f"attempt {attempt.number} · {_attempt_phrase(attempt)}"
-        yield _entry("attempts", "attempt", "neutral", "", attempt.number, attempt.from_step, attempt.started_at, label,
-                     until=end)  # fmt: skip
+        yield entry_of("attempts", "attempt", "neutral", "", attempt.number, attempt.from_step, attempt.started_at,
+                       label, until=end)  # fmt: skip
         if attempt.number > incident.attempt:
-            yield _entry("attempts", "started", "neutral", "•", attempt.number, attempt.from_step, attempt.started_at,
+            yield entry_of("attempts", "started", "neutral", "•", attempt.number, attempt.from_step, attempt.started_at,
                          started_text(attempt), timed=True)  # fmt: skip
         if attempt.ended_at:
             who = "policy stop" if attempt.end_reason == "integrity" else "training script"
-            yield _entry("attempts", "ended", "neutral", "▪", attempt.number, attempt.last_step, attempt.ended_at,
+            yield entry_of("attempts", "ended", "neutral", "▪", attempt.number, attempt.last_step, attempt.ended_at,
                          ended_text(attempt), who=who, timed=True)  # fmt: skip
 
 
@@ -202,7 +155,7 @@ def _steps(
         for step in _step_ticks(found, attempt, incident.window):
             at = clock.at(Point(attempt.number, step))
             if at is not None and low <= at <= high:
-                out.append(_entry("steps", "step", "neutral", "", attempt.number, step, at, wording.step_text(step)))
+                out.append(entry_of("steps", "step", "neutral", "", attempt.number, step, at, wording.step_text(step)))
     return out
 
 
@@ -242,7 +195,7 @@ def _is_off(attempt: Attempt, check: CheckName) -> bool:
 
 def _off(attempt: Attempt, check: CheckName) -> TimelineEntry:
     reason = attempt.not_run.get(check) or "switched off"
-    return _entry(check, "not_run", "missing", "–", attempt.number, None, attempt.started_at, f"not run: {reason}",
+    return entry_of(check, "not_run", "missing", "–", attempt.number, None, attempt.started_at, f"not run: {reason}",
                   until=attempt.ended_at or attempt.last_event_at)  # fmt: skip
 
 
@@ -251,7 +204,7 @@ def _every_step(attempt: Attempt, check: CheckName, failed: Sequence[Finding]) -
     start = attempt.started_at
     for end in [*sorted(f.at for f in failed), attempt.last_step_at]:
         if end > start:
-            yield _entry(check, "ran", "trusted", "✓", attempt.number, None, start, "ran at every step", until=end)
+            yield entry_of(check, "ran", "trusted", "✓", attempt.number, None, start, "ran at every step", until=end)
         start = max(start, end)
 
 
@@ -263,11 +216,11 @@ def _round(done: CheckRound) -> TimelineEntry:
     if odd and done.result != "not_run":
         text += f"; not run on {wording.ranks_text(odd)}"
     text += f": {done.reason}" if done.reason else ""
-    return _entry(done.check, done.result, tone, symbol, done.attempt, done.step, done.at, text)
+    return entry_of(done.check, done.result, tone, symbol, done.attempt, done.step, done.at, text)
 
 
 def _failure(finding: Finding) -> TimelineEntry:
-    return _entry(finding.check, "failed", "accused", "◆", finding.attempt, finding.step, finding.at,
+    return entry_of(finding.check, "failed", "accused", "◆", finding.attempt, finding.step, finding.at,
                   finding_text(finding))  # fmt: skip
 
 
@@ -292,14 +245,16 @@ def _findings(incident: Incident, clock: StepClock) -> Iterator[TimelineEntry]:
             happened = f"steps {wording.window_text(window)}" if window.end - window.start != 1 else happened
         tone: Tone = "accused" if finding.ranks and incident.status == "attributed" else STATUS_TONES[incident.status]
         yield replace(
-            _entry("findings", "finding", tone, "◆", finding.attempt, finding.step, finding.at, finding_text(finding)),
+            entry_of(
+                "findings", "finding", tone, "◆", finding.attempt, finding.step, finding.at, finding_text(finding)
+            ),
             happened=happened,
             at=min(began or finding.at, finding.at),
         )
     for verdict in incident.verdicts:
         names = wording.joined([wording.rank_text(s) for s in verdict.suspects], "or") if verdict.suspects else ""
         text = f"Verdict {verdict.status}" + (f": {names}" if names else "")
-        yield _entry("findings", "verdict", STATUS_TONES[verdict.status], wording.STATUS_SYMBOLS[verdict.status],
+        yield entry_of("findings", "verdict", STATUS_TONES[verdict.status], wording.STATUS_SYMBOLS[verdict.status],
                      verdict.attempt, verdict.step, verdict.at, text)  # fmt: skip
 
 
@@ -311,7 +266,7 @@ def _saves(state: RunState, shown: Sequence[Attempt]) -> Iterator[TimelineEntry]
     for save in state.checkpoints:
         if save.attempt in numbers:
             text = f"{save.path}: {save.trust}" + (f", {save.reason}" if save.reason else "")
-            yield _entry("saves", "saved", save.trust, wording.TRUST_SYMBOLS[save.trust], save.attempt, save.step,
+            yield entry_of("saves", "saved", save.trust, wording.TRUST_SYMBOLS[save.trust], save.attempt, save.step,
                          save.saved_at, text)  # fmt: skip
     for failed in state.failed_saves:
         if failed.attempt in numbers:
@@ -324,54 +279,10 @@ def _failed_save(failed: FailedSave) -> TimelineEntry:
         if failed.reason == "integrity"
         else ("failed_save", "missing", "–", f"Save failed: {failed.path}: {failed.reason}")
     )
-    return _entry("saves", kind, cast(Tone, tone), symbol, failed.attempt, failed.step, failed.at, text)
+    return entry_of("saves", kind, cast(Tone, tone), symbol, failed.attempt, failed.step, failed.at, text)
 
 
 # what surrounds it
-
-
-def _alerts(state: RunState, incident: Incident, clock: StepClock) -> Iterator[TimelineEntry]:
-    """Yield the incident's alerts. While the incident is open, one that nobody said to be over lasts as the run did."""
-    last = state.last_event_at if incident.recovered_at is None and incident.closed_at is None else ""
-    for event, span in alert_story.alerts_of(state, incident, clock):
-        status, step = event.data["status"], alert_story.step_of(event, state, incident, clock)
-        over = status in alert_story.OVER
-        at = min(alert_story.ended_at(event) if over else span.start, event.time)  # its clock may be ahead of ours
-        tone, symbol = _alert_mark(status, str(event.data.get("severity", "")))
-        entry = _entry("alerts", "alert", tone, symbol, event.attempt, step, at,
-                       alert_story.alert_text(event, incident, step), who=alert_story.SOURCES[event.data["source"]],
-                       until=(span.end or last) if status == "firing" else at, timed=True)  # fmt: skip
-        yield replace(entry, known_at=event.time)
-
-
-def _alert_mark(status: str, severity: str) -> tuple[Tone, str]:
-    if status == "lost":
-        return "missing", "–"
-    return ("info", "i") if status == "resolved" else _SEVERITIES.get(severity, ("info", "i"))
-
-
-def condensed(timeline: Iterable[TimelineEntry]) -> tuple[TimelineEntry, ...]:
-    """Put what more than a few alerts say in the same words into one entry, for pictures and tables."""
-    found = tuple(timeline)
-    alike: dict[str, list[TimelineEntry]] = {}
-    for entry in found:
-        if entry.kind == "alert":
-            alike.setdefault(entry.text.partition(": ")[0], []).append(entry)
-    instead: dict[int, TimelineEntry | None] = {}
-    for short, entries in alike.items():
-        rest = entries[MOST_ALIKE - 1 :]
-        if len(rest) > 1:
-            until = max(entry.until for entry in rest)
-            instead |= dict.fromkeys(map(id, rest))
-            instead[id(rest[0])] = replace(rest[0], text=f"{len(rest)} more like it: {short}", until=until)
-    return tuple(kept for entry in found if (kept := instead.get(id(entry), entry)) is not None)
-
-
-def _excursions(state: RunState, incident: Incident, clock: StepClock) -> Iterator[TimelineEntry]:
-    for found in excursion_story.excursions_of(state, incident, clock):
-        entry = _entry("alerts", "excursion", "warning", "▽", found.attempt, found.step, found.at, found.text,
-                       until=found.until, timed=True)  # fmt: skip
-        yield replace(entry, known_at=found.known_at)
 
 
 def _annotations(state: RunState, incident: Incident, shown: Sequence[Attempt]) -> Iterator[TimelineEntry]:
@@ -388,11 +299,11 @@ def _annotations(state: RunState, incident: Incident, shown: Sequence[Attempt]) 
 
 
 def _annotation(event: Event) -> TimelineEntry:
-    verb = _first_text(event.data, "action").removesuffix("_checkpoint") if event.type == "action" else ""
+    verb = first_text(event.data, "action").removesuffix("_checkpoint") if event.type == "action" else ""
     what = _ACTIONS.get(verb, verb) or event.type.capitalize()
-    parts = (what, _first_text(event.data, "path"), people.text_of(event))
+    parts = (what, first_text(event.data, "path"), people.text_of(event))
     who = people.person(event)
-    return _timed("notes", event.type, "note", "▫", event, ": ".join(filter(None, parts)), who, event.time)
+    return timed_entry("notes", event.type, "note", "▫", event, ": ".join(filter(None, parts)), who, event.time)
 
 
 def _restarts(state: RunState, shown: Sequence[Attempt]) -> Iterator[TimelineEntry]:
@@ -416,7 +327,7 @@ def _restart(attempt: int, began: str, ended: str, excluded: Sequence[str], who:
     seconds = max(0.0, (wording.moment(ended) - wording.moment(began)).total_seconds())
     without = f", without {wording.joined(excluded)}" if excluded else ""
     text = f"Restarted in {wording.duration_text(seconds)}{without}"
-    entry = _entry("restarts", "restart", "neutral", "", attempt, None, began, text, until=ended, who=who, timed=True)
+    entry = entry_of("restarts", "restart", "neutral", "", attempt, None, began, text, until=ended, who=who, timed=True)
     return replace(entry, known_at=max(began, ended))
 
 
@@ -428,14 +339,14 @@ def _seconds(value: Any) -> float:
 def _outcome(incident: Incident) -> Iterator[TimelineEntry]:
     if incident.recovered_at:
         by = f" by attempt {incident.recovered_by}" if incident.recovered_by is not None else ""
-        yield _entry("findings", "recovered", "trusted", "✓", incident.recovered_by, None, incident.recovered_at,
+        yield entry_of("findings", "recovered", "trusted", "✓", incident.recovered_by, None, incident.recovered_at,
                      f"Recovered{by}: every device passed the {incident.check} check", timed=True)  # fmt: skip
     if incident.closed_at:
         who = incident.closed_by or "lastgood"
         word = people.newest_word(incident.actions, "close", incident.closed_at)
         why = "cleared" if who == "cleared" else word.text if word else ""
         text = f"Closed: {why}" if why else "Closed"
-        yield _entry("findings", "closed", "cleared", "○✓", None, None, incident.closed_at, text,
+        yield entry_of("findings", "closed", "cleared", "○✓", None, None, incident.closed_at, text,
                      who="lastgood" if who == "cleared" else who, timed=True)  # fmt: skip
 
 
@@ -499,26 +410,3 @@ def _merged(found: list[TimelineEntry]) -> list[TimelineEntry]:
         else:
             rest += run
     return rest
-
-
-# making entries
-
-
-def _entry(
-    lane: str, kind: str, tone: Tone, symbol: str, attempt: int | None, step: int | None, at: str, text: str,
-    *, until: str | None = None, who: str = "lastgood", timed: bool = False,
-) -> TimelineEntry:  # fmt: skip
-    happened = wording.clock_text(at) if timed or step is None else f"step {wording.step_text(step)}"
-    return TimelineEntry(lane=lane, kind=kind, tone=tone, symbol=symbol, happened=happened, step=step, attempt=attempt,
-                         at=at, until=max(until or at, at), known_at=at, text=text, who=who)  # fmt: skip
-
-
-def _timed(
-    lane: str, kind: str, tone: Tone, symbol: str, event: Event, text: str, who: str, until: str
-) -> TimelineEntry:
-    where = (event.attempt, event.step, event.time)
-    return _entry(lane, kind, tone, symbol, *where, text, until=until, who=who, timed=True)
-
-
-def _first_text(data: Mapping[str, Any], *keys: str) -> str:
-    return next((str(data[key]) for key in keys if data.get(key)), "")
