@@ -18,7 +18,9 @@ Three ways to evaluate, each one cold round and then warm ones:
   run at the same time there, so the sum is an upper bound of what an evaluation takes.
 
 A round is the sum over all rules. Prints one JSON object: seconds per round, the 95th percentile of the warm rounds
-(nearest rank), the slowest rules by their median, series per rank and per run, and the bytes of a rank's exposition.
+(nearest rank), the slowest rules by their median, the processor time of the server in a warm round (which other programs
+disturb less), series per rank and per run, and the bytes of a rank's exposition. What is known so far goes to standard
+error.
 The target is 5 seconds. Needs 15 GB of memory at full size, and about 15 minutes on two cores. What it does not show:
 ingestion going on at the same time, and other people's queries.
 """
@@ -116,7 +118,9 @@ def query_rounds(server: Server, expressions: Expressions, at: float, rounds: in
         done.append({name: server.query(expression, at)[0] for name, expression in expressions})
         processor.append(server.processor_seconds())
     spent = [after - before for before, after in zip(processor, processor[1:], strict=False)]
-    return summary(done) | {"server_processor_seconds": round(statistics.median(spent[1:]), 2)}
+    said = summary(done) | {"server_processor_seconds": round(statistics.median(spent[1:]), 2)}
+    print(json.dumps(said), file=sys.stderr, flush=True)
+    return said
 
 
 def found_by(server: Server, expressions: Expressions, at: float) -> dict[str, int]:
@@ -177,6 +181,7 @@ def measure(
     with start(folder) as server:
         out: dict[str, Any] = {"load_seconds": round(load(server, fleet, int(time.time()) + AHEAD_SECONDS), 1)}
         show(server)
+        print(f"loaded in {out['load_seconds']} s", file=sys.stderr, flush=True)
         at = time.time()
         if engine:
             evaluated, at = engine_rounds(server, folder, engine + 1)
@@ -226,6 +231,7 @@ def main() -> int:
             fleet = Fleet(options.ranks, time.time() // 30 * 30 - PAST_SECONDS, Path(made))
             report["sizes"] = sizes(fleet)
             own = engine if name == "prometheus" else 0
+            print(f"{name}: {report['sizes']['series']} series", file=sys.stderr, flush=True)
             report[name] = measure(SERVERS[name], fleet, Path(made), options.rounds, own, options.written_out)
     report["load_average_after"] = os.getloadavg()[0]
     print(json.dumps(report, indent=2))

@@ -63,17 +63,17 @@ def bounded(per_node: str, operator: str, threshold: float, pick: str = "max") -
 
 def worst_of_run(per_rank: str) -> str:
     """Return the rank of each run with the highest value, with its GPU and ``worst_node``. For a text only."""
-    return _with_gpu(f"topk by (run) (1, {per_rank})", in_runs=f"group by (run) ({per_rank})")
+    return _with_gpu(f"topk by (run) (1, {per_rank})", on_nodes=f"topk by (run) (1, {per_rank})")
 
 
-def worst(per_rank: str, operator: str, threshold: float, in_runs: str) -> str:
+def worst(per_rank: str, operator: str, threshold: float, on_nodes: str) -> str:
     """Return the worst rank of each node beyond the threshold, with its GPU and ``worst_node``.
 
-    ``per_rank`` has the labels run, node and rank; ``in_runs`` gives the runs with such a node. For a text only: the
+    ``per_rank`` has the labels run, node and rank; ``on_nodes`` gives the nodes with such a rank. For a text only: the
     rank may change from one look to the next.
     """
     pick = _pick(operator)
-    return _with_gpu(f"{pick} by (run, node) (1, {per_rank} {operator} {threshold:g})", in_runs)
+    return _with_gpu(f"{pick} by (run, node) (1, {per_rank} {operator} {threshold:g})", on_nodes)
 
 
 def named(worst_ranks: str, operator: str) -> str:
@@ -85,19 +85,19 @@ def _pick(operator: str) -> str:
     return "bottomk" if operator.startswith("<") else "topk"
 
 
-def _with_gpu(per_rank: str, in_runs: str = "") -> str:
+def _with_gpu(per_rank: str, on_nodes: str) -> str:
     """Return ``per_rank`` with the label gpu_uuid, and its node as worst_node too.
 
-    ``in_runs``: the runs that it can be about; without any, no rank is looked up.
+    ``on_nodes``: the nodes that it can be about. The ranks of others are not looked up: 16,384 take a second.
     """
-    info = ranks_with_gpu(f"lastgood_rank_info and on (run) ({in_runs})" if in_runs else "lastgood_rank_info")
+    info = ranks_with_gpu("lastgood_rank_info", f" and on (run, node) ({on_nodes})")
     joined = f"({per_rank}) * on (run, node, rank) group_left (gpu_uuid) topk by (run, node, rank) (1, {info})"
     return f'label_replace({joined}, "worst_node", "$1", "node", "(.*)")'
 
 
-def ranks_with_gpu(info: str) -> str:
+def ranks_with_gpu(info: str, among: str = "") -> str:
     """Return the ranks in ``info`` (a selection of ``lastgood_rank_info``) by run, node, rank and gpu_uuid."""
-    return f"group by (run, node, rank, gpu_uuid) ({nodes(info)})"
+    return f"group by (run, node, rank, gpu_uuid) ({nodes(info)}{among})"
 
 
 def _named_several(query: str) -> str:

@@ -20,7 +20,7 @@ RUN_ALIVE: Final = Recording(
 
 def _worst(name: str, per_rank: str, per_node: Recording, operator: Operator, threshold: float) -> Recording:
     """Record who stands out, once for all texts of all alerts: looking it up in each would take minutes."""
-    query = worst(per_rank, operator, threshold, in_runs=f"{per_node.name} {operator} {threshold:g}")
+    query = worst(per_rank, operator, threshold, on_nodes=f"{per_node.name} {operator} {threshold:g}")
     return Recording(name=name, query=query, meaning="Of each node beyond the threshold the worst rank and its GPU.")
 
 
@@ -70,7 +70,7 @@ RANK_POWER: Final = Recording(
     name=WATTS,
     query=(
         f"({ranks('avg_over_time(lastgood_gpu_power_watts[5m])')} or "
-        f"{dcgm(f'avg_over_time((DCGM_FI_DEV_POWER_USAGE < {t.PLAUSIBLE_WATTS})[5m:30s])')}) >= 0"
+        f"{dcgm(f'avg_over_time(DCGM_FI_DEV_POWER_USAGE[5m]) < {t.PLAUSIBLE_WATTS}')}) >= 0"
     ),
     meaning="Power of each rank over 5 minutes: ours, else that of dcgm-exporter; what is not a number is dropped.",
 )
