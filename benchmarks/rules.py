@@ -18,9 +18,9 @@ Three ways to evaluate, each one cold round and then warm ones:
   run at the same time there, so the sum is an upper bound of what an evaluation takes.
 
 A round is the sum over all rules. Prints one JSON object: seconds per round, the 95th percentile of the warm rounds
-(nearest rank), the slowest rules by their median, the processor time of the server in a warm round (which other programs
-disturb less), series per rank and per run, and the bytes of a rank's exposition. What is known so far goes to standard
-error.
+(nearest rank), the slowest rules by their median, the processor time that the server needs for a warm round (which
+other programs disturb less), series per rank and per run, and the bytes of a rank's exposition. What is known so far
+goes to standard error.
 The target is 5 seconds. Needs 15 GB of memory at full size, and about 15 minutes on two cores. What it does not show:
 ingestion going on at the same time, and other people's queries.
 """
