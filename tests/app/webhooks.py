@@ -53,11 +53,9 @@ def grafana(*alerts: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
     """Return a payload of Grafana: more keys, in the payload and in each alert."""
     more = {"silenceURL": "http://grafana/silence", "dashboardURL": "", "panelURL": "", "valueString": "[ var='A' ]",
             "values": {"A": 50, "C": 1}, "ruleUID": "lastgood-replay", "orgId": 1}  # fmt: skip
-    return alertmanager(
-        *({**more, **one} for one in alerts),
-        **{"version": "1", "orgId": 1, "title": "[FIRING:1]", "state": "alerting", "message": "", "appVersion": "13.2.0",
-           "externalURL": "http://grafana:3000/"} | changes,
-    )  # fmt: skip
+    own = {"version": "1", "orgId": 1, "title": "[FIRING:1]", "state": "alerting", "message": "",
+           "appVersion": "13.2.0", "externalURL": "http://grafana:3000/"}  # fmt: skip
+    return alertmanager(*({**more, **one} for one in alerts), **own | changes)
 
 
 def body(payload: Mapping[str, Any]) -> bytes:
