@@ -30,6 +30,13 @@ def each(world: World, name: str, values: Mapping[int, Values], run: str = RUN, 
     return world
 
 
+def named(count: int, value: float, said: str) -> tuple[Alert, ...]:
+    """Return one alert for each of the first nodes of a fleet."""
+    return tuple(
+        on_node(value, f"rank {n} on node node-{n:02d} (GPU {gpu(n)}, {said})", f"node-{n:02d}") for n in range(count)
+    )
+
+
 def _norm(value: Values, world: World = CLEAN, rank: int = 3, run: str = RUN) -> World:
     return world.rank(rank, "grad_norm", value, run=run, stage="local")
 
@@ -42,6 +49,11 @@ _EQUAL: Final = _norms(CLEAN, dict.fromkeys(range(4), 1.0))
 """Every norm is 1: the spread is the floor, 0.01."""
 _WIDE: Final = _norms(healthy(nodes=("node-a", "node-b", "node-c")), {0: 1, 1: 2, 2: 3, 3: 4, 4: 5, 5: 6})
 """Norms 1 to 6: median 3.5, median distance 1.5, robust deviation 2.2239."""
+_HUNDREDS: Final = fleet(20).all_of("lastgood_grad_norm", 100)
+"""Every norm is 100: the spread is 1, so that boundaries are exact."""
+_TOO_MANY: Final = _norms(_HUNDREDS, {**dict.fromkeys(range(8), 110), 5: 120})
+_SEVERAL: Final = on_node(20, "rank 5 on node node-05 (GPU GPU-0005, 20 deviations)", "several")
+_MOVED: Final = [rank_series(RUN, rank, f"node-{rank}", 0, 1).all_of("lastgood_grad_norm", 1) for rank in (0, 1)]
 _NORM: Final = [
     Case(
         "GradNormOutlier",
@@ -136,8 +148,8 @@ _NORM: Final = [
     Case(
         "GradNormOutlier",
         "makes one alert of eight nodes",
-        _norms(fleet(18).all_of("lastgood_grad_norm", 1), {**dict.fromkeys(range(8), 2), 5: 3}),
-        (on_node(200, "rank 5 on node node-05 (GPU GPU-0005, 200 deviations)", "several"),),
+        _TOO_MANY,
+        (_SEVERAL,),
     ),
     Case(
         "GradNormOutlier",
@@ -150,6 +162,43 @@ _NORM: Final = [
         "keeps what it says of two runs on the same nodes apart",
         _norm(2, _EQUAL).plus(_norm(75, healthy("other").all_of("lastgood_grad_norm", 50), run="other")),
         (on_node(100, f"{THREE}, 100 deviations)"), on_node(50, f"{THREE}, 50 deviations)", run="other")),
+    ),
+    Case("GradNormOutlier", "is silent at the boundary", _norms(_HUNDREDS, {3: 108})),
+    Case(
+        "GradNormOutlier",
+        "names seven nodes one by one, beside one at the boundary and one below",
+        _norms(_HUNDREDS, {**dict.fromkeys(range(7), 200), 7: 108, 8: 105}),
+        named(7, 100, "100 deviations"),
+    ),
+    Case(
+        "GradNormOutlier",
+        "names the nodes of a run beside one with too many",
+        _TOO_MANY.plus(_norm(75, healthy("other").all_of("lastgood_grad_norm", 50), run="other")),
+        (_SEVERAL, on_node(50, f"{THREE}, 50 deviations)", run="other")),
+    ),
+    Case(
+        "GradNormOutlier",
+        "compares local norms with local norms",
+        each(_norm(2, _EQUAL), "grad_norm", dict.fromkeys(range(4), 9), stage="reduced"),
+        (on_node(100, f"{THREE}, 100 deviations)"),),
+    ),
+    Case(
+        "GradNormOutlier",
+        "compares small norms",
+        _norm(0.4, _EQUAL.all_of("lastgood_grad_norm", 0.2)),
+        (on_node(100, f"{THREE}, 100 deviations)"),),
+    ),
+    Case(
+        "GradNormOutlier",
+        "fires for a norm where all others are 0",
+        _norm(1, _EQUAL.all_of("lastgood_grad_norm", 0)),
+        (on_node(1 / 1e-30, f"{THREE}, {1 / 1e-30:.0f} deviations)"),),
+    ),
+    Case(
+        "GradNormOutlier",
+        "counts a rank at each place where it reports",
+        _norms(_EQUAL, {2: 2, 3: 3}).plus(_MOVED[0]).plus(_MOVED[1]),
+        (on_node(200, f"{THREE}, 200 deviations)"),),
     ),
 ]
 
@@ -238,6 +287,9 @@ def off(percent: int, node: str = "node-b", worst: str = THREE, run: str = RUN) 
     return on_node(percent, f"{worst}, {percent} % off)", node, run)
 
 
+_UNTIL_900: Final = "300+0x30 stale"
+_EVEN: Final = fleet(20).all_of("lastgood_gpu_power_watts", 600)
+_TOO_MANY_POWERS: Final = each(_EVEN, "gpu_power_watts", {**dict.fromkeys(range(8), 420), 5: 150})
 _POWER: Final = [
     Case("PowerDeviates", "fires for half the power of the others", _power(300), (off(50),)),
     Case("PowerDeviates", "is silent in health", CLEAN),
@@ -294,11 +346,7 @@ _POWER: Final = [
     Case(
         "PowerDeviates",
         "makes one alert of eight nodes",
-        each(
-            fleet(18).all_of("lastgood_gpu_power_watts", 600),
-            "gpu_power_watts",
-            {**dict.fromkeys(range(8), 300), 5: 150},
-        ),
+        _TOO_MANY_POWERS,
         (off(75, "several", "rank 5 on node node-05 (GPU GPU-0005"),),
     ),
     Case(
@@ -313,6 +361,34 @@ _POWER: Final = [
             healthy("other").all_of("lastgood_gpu_power_watts", 100).rank(3, "gpu_power_watts", 60, run="other")
         ),
         (off(50), off(40, run="other")),
+    ),
+    Case(
+        "PowerDeviates",
+        "names seven nodes one by one, beside one at the boundary and one below",
+        each(_EVEN, "gpu_power_watts", {**dict.fromkeys(range(7), 300), 7: 750, 8: 700}),
+        named(7, 50, "50 % off"),
+    ),
+    Case(
+        "PowerDeviates",
+        "names the nodes of a run beside one with too many",
+        _TOO_MANY_POWERS.plus(
+            healthy("other").all_of("lastgood_gpu_power_watts", 100).rank(3, "gpu_power_watts", 60, run="other")
+        ),
+        (off(75, "several", "rank 5 on node node-05 (GPU GPU-0005"), off(40, run="other")),
+    ),
+    Case("PowerDeviates", "stays five minutes after the power is normal", _power(_UNTIL_900), (off(50),), at=1440),
+    Case("PowerDeviates", "ends five minutes after the power is normal", _power(_UNTIL_900), at=1620),
+    Case("PowerDeviates", "does not believe ten kilowatts", dcgm(_NO_DEVICES, _USAGE, {**_DCGM_POWER, 3: 10_000})),
+    Case(
+        "PowerDeviates",
+        "believes a big device",
+        dcgm(_NO_DEVICES, _USAGE, {0: 8_000, 1: 8_000, 2: 8_000, 3: 4_000}),
+        (off(50),),
+    ),
+    Case(
+        "PowerDeviates",
+        "looks back five minutes at dcgm-exporter",
+        dcgm(_NO_DEVICES, _USAGE, {**_DCGM_POWER, 3: "0+0x9 600+0x60"}),
     ),
 ]
 

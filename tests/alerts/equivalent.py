@@ -19,10 +19,13 @@ EQUIVALENT: Final = (
     (r"exporter_errors:15m: .*\)\) > ': '0' became '-1'", "ranks without failures are left out to save time"),
     (r"exporter_errors:15m\)\) >= ': '1' became '0'", "only ranks with failures are there"),
     (r"last_read_timestamp_seconds\[': '1d' became '4d'", "how long a gone ledger is remembered; no case lasts a day"),
+    (r"grad_norm.*\{stage=\"local\"\} >= ': '0' became '-1'", "a norm is never negative"),
+    (r"gpu_power_watts:avg5m: .*\)\) >= ': '0' became '-1'", "power is never negative"),
+    (r"1\.4826 \* lastgood:grad_norm_local:mad ': '>' became '>='", "at equality both sides are the same"),
     (r"\(vector", "the watchdog's value is a constant"),
     (r":worst: .*'on \(run, node\)' became 'on \(\w*\)'", "only saves looking up ranks of nodes where all is well"),
     (r":worst: .*: without and$", "only saves looking up ranks of runs where all is well"),
-    (r":worst: .*became '([<>]=?|[\d.]+)'$", "who is worst is asked only of a node that is beyond the threshold"),
+    (r":worst: .*became '([<>]=?|-?[\d.]+)'$", "who is worst is asked only of a node that is beyond the threshold"),
     (r":worst: .*'by \(run, node, rank\)' became 'by \(run, rank\)'", "when a rank moves: which place comes first"),
 )
 """(what a mutation says of itself, why no case can notice it)."""
