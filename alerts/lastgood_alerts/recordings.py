@@ -39,11 +39,15 @@ GRAD_NORM_MAD: Final = Recording(
     query=f"quantile by (run) (0.5, abs({NORMS} - on (run) group_left () {_MEDIAN}))",
     meaning="Median distance of the ranks from that median.",
 )
-GRAD_NORM_DEVIATIONS: Final = (
-    f"(abs({NORMS} - on (run) group_left () {_MEDIAN}) / on (run) group_left () "
-    f"clamp_min(1.4826 * {_MAD} > {t.GRAD_NORM_FLOOR:g} * {_MEDIAN} or {t.GRAD_NORM_FLOOR:g} * {_MEDIAN}, 1e-30))"
+GRAD_NORM_DEVIATIONS: Final = "lastgood:grad_norm_deviations"
+RANK_GRAD_NORM: Final = Recording(
+    name=GRAD_NORM_DEVIATIONS,
+    query=(
+        f"abs({NORMS} - on (run) group_left () {_MEDIAN}) / on (run) group_left () "
+        f"clamp_min(1.4826 * {_MAD} > {t.GRAD_NORM_FLOOR:g} * {_MEDIAN} or {t.GRAD_NORM_FLOOR:g} * {_MEDIAN}, 1e-30)"
+    ),
+    meaning="Distance of each rank from that median in robust standard deviations (1.4826 MAD, with a floor).",
 )
-"""Distance of each rank from the median in robust standard deviations (1.4826 MAD; ranks that agree have none)."""
 NODE_GRAD_NORM: Final = Recording(
     name="lastgood:node_grad_norm_deviations:max",
     query=f"max by (run, node) ({GRAD_NORM_DEVIATIONS})",
@@ -93,11 +97,15 @@ WORST_POWER: Final = _worst(
 
 _DCGM_ERRORS: Final = added("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "1h")
 _OUR_ERRORS: Final = "lastgood_gpu_ecc_uncorrected_total"
-MEMORY_ERRORS: Final = (
-    f"({ranks(added(_OUR_ERRORS, '1h'))} or "
-    f"{dcgm(f'({_DCGM_ERRORS} < {t.PLAUSIBLE_ERRORS})')} unless on (run, rank) {_OUR_ERRORS})"
+MEMORY_ERRORS: Final = "lastgood:gpu_ecc_uncorrected:1h"
+RANK_MEMORY_ERRORS: Final = Recording(
+    name=MEMORY_ERRORS,
+    query=(
+        f"{ranks(added(_OUR_ERRORS, '1h'))} or "
+        f"{dcgm(f'({_DCGM_ERRORS} < {t.PLAUSIBLE_ERRORS})')} unless on (run, rank) {_OUR_ERRORS}"
+    ),
+    meaning="Uncorrectable memory errors of each rank within the hour: ours, else those of dcgm-exporter.",
 )
-"""Uncorrectable memory errors added within the hour, by run, node and rank: ours, else those of dcgm-exporter."""
 NODE_MEMORY_ERRORS: Final = Recording(
     name="lastgood:node_gpu_ecc_uncorrected_1h:max",
     query=f"max by (run, node) ({MEMORY_ERRORS})",
@@ -124,6 +132,7 @@ RECORDINGS: Final = (
     RUN_ALIVE,
     GRAD_NORM_MEDIAN,
     GRAD_NORM_MAD,
+    RANK_GRAD_NORM,
     NODE_GRAD_NORM,
     WORST_GRAD_NORM,
     NODE_MARGIN,
@@ -132,6 +141,7 @@ RECORDINGS: Final = (
     POWER_MEDIAN,
     NODE_POWER,
     WORST_POWER,
+    RANK_MEMORY_ERRORS,
     NODE_MEMORY_ERRORS,
     WORST_MEMORY_ERRORS,
     STEP_LATE,
