@@ -200,6 +200,12 @@ _NORM: Final = [
         _norms(_EQUAL, {2: 2, 3: 3}).plus(_MOVED[0]).plus(_MOVED[1]),
         (on_node(200, f"{THREE}, 200 deviations)"),),
     ),
+    Case(
+        "GradNormOutlier",
+        "fires for a norm of 0 where all others are not",
+        _norm(0, _EQUAL),
+        (on_node(100, f"{THREE}, 100 deviations)"),),
+    ),
 ]
 
 
