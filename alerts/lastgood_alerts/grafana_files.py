@@ -21,11 +21,13 @@ from lastgood_alerts.grafana import (
 from lastgood_alerts.prometheus import CONSOLE_URL, GENERATED
 from lastgood_alerts.rule import Group, Rule
 from lastgood_alerts.rules import GROUPS
+from lastgood_alerts.rules_itself import WATCHDOG
 from lastgood_alerts.yaml_text import Data, yaml_text
 
 ORG: Final = 1
 GROUP_BY: Final = ("grafana_folder", "alertname", "run", "incident")
 REPEAT_INTERVAL: Final = "4h"
+HEARTBEAT_INTERVAL: Final = "5m"
 SIGNATURE_HEADER: Final = "X-Grafana-Alerting-Signature"
 TIMESTAMP_HEADER: Final = "X-Grafana-Alerting-Timestamp"
 
@@ -79,7 +81,7 @@ def policy_tree() -> dict[str, Data]:
         "group_wait": "10s",
         "group_interval": "1m",
         "repeat_interval": REPEAT_INTERVAL,
-        "routes": [critical_route()],
+        "routes": [critical_route(), heartbeat_route()],
     }
 
 
@@ -92,6 +94,18 @@ def critical_route() -> dict[str, Data]:
         "group_wait": "0s",
         "group_interval": "10s",
         "repeat_interval": REPEAT_INTERVAL,
+    }
+
+
+def heartbeat_route() -> dict[str, Data]:
+    """Return the route of the Watchdog, which is sent again so often that its silence is noticed."""
+    return {
+        "receiver": CONTACT_POINT,
+        "object_matchers": [["alertname", "=", WATCHDOG.name]],
+        "group_by": ["grafana_folder", "alertname"],
+        "group_wait": "0s",
+        "group_interval": HEARTBEAT_INTERVAL,
+        "repeat_interval": HEARTBEAT_INTERVAL,
     }
 
 

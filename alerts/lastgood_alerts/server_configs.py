@@ -12,6 +12,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from lastgood_alerts.prometheus import CONSOLE_URL
+from lastgood_alerts.rules_itself import WATCHDOG
 from lastgood_alerts.yaml_text import Data, yaml_text
 
 HEAD: Final = "Written by lastgood."
@@ -19,6 +20,8 @@ RECEIVER: Final = "lastgood-console"
 MAX_ALERTS: Final = 100
 """Alerts in one notification; the console shows how many were left out. A group has at most 8 per incident."""
 DISCOVERY_SECONDS: Final = 10
+HEARTBEAT_INTERVAL: Final = "5m"
+"""How often the Watchdog is sent again: the console says when it stops coming."""
 
 
 def prometheus_config(
@@ -34,8 +37,9 @@ def prometheus_config(
 ) -> str:
     """Return ``prometheus.yml``.
 
-    ``console_url`` is where Prometheus finds the console (or ``lastgood serve``, with ``http_sd=False`` and
-    ``target_files``, each of one run: Prometheus takes no ``*`` in a folder's name). ``alertmanagers``: ``host:port``.
+    ``console_url`` is where Prometheus finds the console or ``lastgood serve``; both tell it where the ranks are.
+    ``target_files``: the ``targets.json`` of runs, each by name, since Prometheus takes no ``*`` in a folder's name.
+    ``alertmanagers``: ``host:port``.
     """
     console = urlsplit(console_url)
     access = _authorization(token_file)
@@ -69,7 +73,7 @@ def prometheus_config(
 def alertmanager_config(
     *, console_url: str = CONSOLE_URL, token_file: str | None = None, group_wait_seconds: int = 10
 ) -> str:
-    """Return ``alertmanager.yml``: everything to the console, critical alerts at once."""
+    """Return ``alertmanager.yml``: everything to the console, critical alerts at once, heartbeats often."""
     group_by = ["alertname", "run", "incident"]
     webhook: Data = {
         "url": f"{console_url.rstrip('/')}/api/alerts",
@@ -84,6 +88,13 @@ def alertmanager_config(
         "group_wait": "0s",
         "group_interval": "10s",
     }
+    heartbeat: Data = {
+        "receiver": RECEIVER,
+        "matchers": [f'alertname="{WATCHDOG.name}"'],
+        "group_wait": "0s",
+        "group_interval": HEARTBEAT_INTERVAL,
+        "repeat_interval": HEARTBEAT_INTERVAL,
+    }
     config: dict[str, Data] = {
         "route": {
             "receiver": RECEIVER,
@@ -91,7 +102,7 @@ def alertmanager_config(
             "group_wait": f"{group_wait_seconds}s",
             "group_interval": "1m",
             "repeat_interval": "4h",
-            "routes": [critical],
+            "routes": [critical, heartbeat],
         },
         "receivers": [{"name": RECEIVER, "webhook_configs": [webhook]}],
     }

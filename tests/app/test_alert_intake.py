@@ -91,7 +91,7 @@ def test_of_a_watchdog_only_the_last_arrival_is_kept(tmp_path: Path) -> None:
     for _ in range(2):
         assert post(intake(tmp_path), alertmanager(alert("Watchdog")))["heartbeats"] == 1
     fleet = FleetAlerts(tmp_path)
-    assert fleet.heartbeats == (Heartbeat("alertmanager", "http://alertmanager:9093", NOW, True),)
+    assert fleet.heartbeats == (Heartbeat("alertmanager", "http://alertmanager:9093", NOW, True, every=0.0),)
     assert fleet.alerts == ()
 
 

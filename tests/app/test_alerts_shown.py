@@ -54,6 +54,7 @@ def test_an_alert_path_without_a_heartbeat_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("beat", "words"),
     [
+        (replace(BEAT, at=NOW - 1000, every=300.0), "alert path silent, last heartbeat 16 min ago, from Alertmanager"),
         (replace(BEAT, at=NOW - 6 * 3600), "alert path silent, last heartbeat 6 h ago, from Alertmanager"),
         (replace(BEAT, firing=False), "the Watchdog has stopped firing, last heartbeat 40 s ago, from Alertmanager"),
     ],

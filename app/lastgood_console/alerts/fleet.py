@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 
 from lastgood.events import Event
 from lastgood.posted import PostedEvents, read_events
@@ -27,12 +27,13 @@ MOST_SENDERS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The last arrival of a sender's Watchdog. ``at``: unix seconds."""
+    """The last arrival of a sender's Watchdog. ``at``: unix seconds; ``every``: seconds since the one before it."""
 
     source: str
     sender: str
     at: float
     firing: bool
+    every: float | None = None
 
 
 class FleetAlerts:
@@ -65,7 +66,9 @@ class FleetAlerts:
     def beat(self, beat: Heartbeat) -> None:
         """Remember that a Watchdog arrived. Raises ``OSError`` when that cannot be kept."""
         with self._lock:
-            self._beats[beat.source, beat.sender] = beat
+            before = self._beats.get((beat.source, beat.sender))
+            every = max(0.0, beat.at - before.at) if before else None
+            self._beats[beat.source, beat.sender] = replace(beat, every=every)
             newest = self.heartbeats[:MOST_SENDERS]
             self._beats = {(b.source, b.sender): b for b in newest}
             _write_beats(self._beats_file, newest)
@@ -80,9 +83,17 @@ def _read_beats(path: Path) -> list[Heartbeat]:
     """Return the kept heartbeats; a file that is not there or is not ours holds none."""
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
-        return [Heartbeat(str(r["source"]), str(r["sender"]), float(r["at"]), bool(r["firing"])) for r in rows]
-    except (OSError, ValueError, TypeError, KeyError):
+        return [_beat(row) for row in rows]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return []
+
+
+def _beat(row: dict[str, Any]) -> Heartbeat:
+    every = row.get("every")
+    return Heartbeat(
+        str(row["source"]), str(row["sender"]), float(row["at"]), bool(row["firing"]),
+        None if every is None else float(every),
+    )  # fmt: skip
 
 
 def _write_beats(path: Path, beats: Sequence[Heartbeat]) -> None:

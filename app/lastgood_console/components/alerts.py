@@ -16,6 +16,9 @@ from lastgood_console.components.tables import NOTHING, Column, table_html
 
 LATE_SECONDS: Final = 5 * 3600.0
 """Alerting systems repeat what still fires every four hours; a Watchdog later than this did not come."""
+SOON_SECONDS: Final = 900.0
+"""A Watchdog that usually comes more often (every 5 minutes by our configurations) is late after three of its gaps,
+and not before this: a restart of the console or of Alertmanager is no silence."""
 MOST_ALERTS: Final = 20
 COLUMNS: Final = (
     Column("Alert", "nowrap"), Column("Severity", "nowrap"), Column("Since (UTC)", "nowrap"), Column("Run"),
@@ -84,7 +87,12 @@ def path_html(beats: Sequence[Heartbeat], now: float) -> str:
     newest = beats[0]
     age = max(0.0, now - newest.at)
     words = f"last heartbeat {age_text(age)} ago, from {SOURCES.get(newest.source, newest.source)}"
-    if age <= LATE_SECONDS and newest.firing:
+    if age <= late_after(newest) and newest.firing:
         return f"alert path alive, {escape(words)}"
     late = "the Watchdog has stopped firing" if not newest.firing else "alert path silent"
     return f'<span class="lg-stale">{symbol("warning")} {late}, {escape(words)}</span>'
+
+
+def late_after(beat: Heartbeat) -> float:
+    """Return the seconds after which the next Watchdog is late, by how often it came."""
+    return LATE_SECONDS if beat.every is None else min(LATE_SECONDS, max(SOON_SECONDS, 3 * beat.every))
