@@ -26,10 +26,17 @@ Payload = dict[str, Any]
 
 
 def rule_groups(
-    *, console_url: str = CONSOLE_URL, datasource_uid: str = DATASOURCE_UID, folder_uid: str = FOLDER
+    *,
+    console_url: str = CONSOLE_URL,
+    datasource_uid: str = DATASOURCE_UID,
+    folder_uid: str = FOLDER,
+    recorded: bool = False,
 ) -> list[Payload]:
-    """Return one payload per group; its ``title`` is the group in the path."""
-    return [_group(group, console_url, datasource_uid, folder_uid) for group in GROUPS if group.rules]
+    """Return one payload per group; its ``title`` is the group in the path.
+
+    ``recorded``: the data source evaluates ``prometheus.recordings_yaml``, and the rules read what it records.
+    """
+    return [_group(group, console_url, datasource_uid, folder_uid, recorded) for group in GROUPS if group.rules]
 
 
 def contact_points(
@@ -46,12 +53,14 @@ def policy() -> Payload:
     return dict(policy_tree())
 
 
-def _group(group: Group, console_url: str, datasource_uid: str, folder_uid: str) -> Payload:
-    rules = [_rule(rule, group, console_url, datasource_uid, folder_uid) for rule in group.rules]
+def _group(group: Group, console_url: str, datasource_uid: str, folder_uid: str, recorded: bool) -> Payload:
+    rules = [_rule(rule, group, console_url, datasource_uid, folder_uid, recorded) for rule in group.rules]
     return {"title": group.name, "folderUid": folder_uid, "interval": group.interval_seconds, "rules": rules}
 
 
-def _rule(rule: Rule, group: Group, console_url: str, datasource_uid: str, folder_uid: str) -> Payload:
+def _rule(
+    rule: Rule, group: Group, console_url: str, datasource_uid: str, folder_uid: str, recorded: bool
+) -> Payload:
     keep = {"keep_firing_for": f"{rule.keep_firing_seconds}s"} if rule.keep_firing_seconds else {}
     return {
         "uid": rule_uid(rule),
@@ -60,7 +69,7 @@ def _rule(rule: Rule, group: Group, console_url: str, datasource_uid: str, folde
         "folderUID": folder_uid,
         "ruleGroup": group.name,
         "condition": "C",
-        "data": query_data(rule, datasource_uid),
+        "data": query_data(rule, datasource_uid, recorded),
         "noDataState": "OK",
         "execErrState": "Error",
         "for": f"{rule.for_seconds}s",

@@ -410,3 +410,10 @@ def test_tokens_are_read_from_files(fake: FakeGrafana, tmp_path: Path, monkeypat
     files = ("--token-file", str(tmp_path / "grafana"), "--console-token-file", str(tmp_path / "console"))
     assert deploy(fake, *files) == 0
     assert fake.contact_points["lastgood-console"]["settings"]["authorization_credentials"] == "from-a-file"
+
+
+def test_the_rules_read_recordings_only_where_asked(fake: FakeGrafana) -> None:
+    assert deploy(fake) == 0
+    assert "lastgood:run_alive" not in json.dumps([*fake.groups.values()])
+    assert deploy(fake, "--recorded") == 0
+    assert "lastgood:run_alive" in json.dumps([*fake.groups.values()])

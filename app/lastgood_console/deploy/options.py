@@ -42,6 +42,7 @@ class Options:
     console_secret: str = field(default="", repr=False)
     """What Grafana signs alerts with; empty: not at all."""
     renew_token: bool = False
+    recorded: bool = False
     data_source: str = DATASOURCE_UID
     policy: str = "add"
     parts: frozenset[str] = frozenset(PARTS)
@@ -67,6 +68,7 @@ def parse(arguments: list[str], environ: Mapping[str, str] = os.environ) -> Opti
         console_token=_clean("the console's token", console_token) if console_token else "",
         console_secret=environ.get("LASTGOOD_WEBHOOK_SECRET", ""),
         renew_token=given.renew_token,
+        recorded=given.recorded,
         data_source=given.datasource_uid,
         policy=given.policy,
         parts=parts,
@@ -104,6 +106,9 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--datasource-uid", default=DATASOURCE_UID, metavar="UID",
         help="uid of the Prometheus data source; default: %(default)s")  # fmt: skip
+    add("--recorded", action="store_true",
+        help="let the rules read what Prometheus records (`lastgood rules --format recordings`), as large fleets "
+        "need")  # fmt: skip
     add("--only", action="append", choices=PARTS, metavar="PART",
         help="dashboards, alerts (rules, contact point, route) or annotations; may be given again; "
         "default: all")  # fmt: skip
