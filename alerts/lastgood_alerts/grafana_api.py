@@ -58,9 +58,7 @@ def _group(group: Group, console_url: str, datasource_uid: str, folder_uid: str,
     return {"title": group.name, "folderUid": folder_uid, "interval": group.interval_seconds, "rules": rules}
 
 
-def _rule(
-    rule: Rule, group: Group, console_url: str, datasource_uid: str, folder_uid: str, recorded: bool
-) -> Payload:
+def _rule(rule: Rule, group: Group, console_url: str, datasource_uid: str, folder_uid: str, recorded: bool) -> Payload:
     keep = {"keep_firing_for": f"{rule.keep_firing_seconds}s"} if rule.keep_firing_seconds else {}
     return {
         "uid": rule_uid(rule),

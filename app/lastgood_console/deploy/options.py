@@ -107,8 +107,8 @@ def parser() -> argparse.ArgumentParser:
     add("--datasource-uid", default=DATASOURCE_UID, metavar="UID",
         help="uid of the Prometheus data source; default: %(default)s")  # fmt: skip
     add("--recorded", action="store_true",
-        help="let the rules read what Prometheus records (`lastgood rules --format recordings`), as large fleets "
-        "need")  # fmt: skip
+        help="let the rules read what Prometheus records, as large fleets need; the recordings come from "
+        "`lastgood rules`")  # fmt: skip
     add("--only", action="append", choices=PARTS, metavar="PART",
         help="dashboards, alerts (rules, contact point, route) or annotations; may be given again; "
         "default: all")  # fmt: skip

@@ -27,9 +27,7 @@ MATCHERS: Final = (("component", "=", COMPONENT),)
 def wanted(options: Options, annotations: list[Json]) -> Wanted:
     """Return what should be there. ``annotations`` are those of the runs that were asked for."""
     console = options.console_url
-    rules = grafana_api.rule_groups(
-        console_url=console, datasource_uid=options.data_source, recorded=options.recorded
-    )
+    rules = grafana_api.rule_groups(console_url=console, datasource_uid=options.data_source, recorded=options.recorded)
     points = grafana_api.contact_points(
         webhook_url=f"{options.webhook_base}/api/alerts", token=options.console_token, secret=options.console_secret
     )
