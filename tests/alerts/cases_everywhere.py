@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from tests.alerts import cases_checkpoints, cases_devices, cases_findings, cases_itself, cases_runs
+from tests.alerts import cases_checkpoints, cases_devices, cases_findings, cases_itself, cases_runs, cases_several
 from tests.alerts.promtool_cases import Alert, Case
 from tests.alerts.world import NOT_A_NUMBER, RUN, Series, World, dcgm, healthy, is_of_a_rank, metrics_in, rank_series
 
@@ -23,6 +23,7 @@ OWN: Final = [
     *cases_checkpoints.CASES,
     *cases_runs.CASES,
     *cases_devices.CASES,
+    *cases_several.CASES,
     *cases_itself.CASES,
 ]
 

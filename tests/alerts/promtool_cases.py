@@ -120,20 +120,20 @@ def judge(folder: Path, jobs: Sequence[tuple[Mapping[str, Any], Sequence[Case]]]
     """Run promtool once over all jobs. Returns, for each, what failed: the case's id -> what promtool said."""
     files: list[tuple[int, Path, tuple[Case, ...]]] = []
     for number, (rules, cases) in enumerate(jobs):
-        (folder / f"rules-{number}.yml").write_text(_yaml(rules), encoding="utf-8")
-        for interval, together in _by_interval(cases).items():
+        (folder / f"rules-{number}.yml").write_text(yaml_text(rules), encoding="utf-8")
+        for interval, together in by_interval(cases).items():
             path = folder / f"test-{number}-{interval}.yml"
             head = {"rule_files": [f"rules-{number}.yml"], "evaluation_interval": f"{interval}s"}
-            path.write_text(_yaml(head) + _cases_yaml(together), encoding="utf-8")
+            path.write_text(yaml_text(head) + _cases_yaml(together), encoding="utf-8")
             files.append((number, path, together))
-    said = _promtool([path for _, path, _ in files])
+    said = promtool([path for _, path, _ in files])
     found: list[dict[str, str]] = [{} for _ in jobs]
     for number, path, together in files:
         found[number] |= _failures(said.get(str(path), ""), together)
     return found
 
 
-def _by_interval(cases: Sequence[Case]) -> dict[int, tuple[Case, ...]]:
+def by_interval(cases: Sequence[Case]) -> dict[int, tuple[Case, ...]]:
     """Return the cases by how often rules must be evaluated: as rarely as their times allow, for speed."""
     found: dict[int, tuple[Case, ...]] = {}
     for case in cases:
@@ -143,11 +143,12 @@ def _by_interval(cases: Sequence[Case]) -> dict[int, tuple[Case, ...]]:
     return found
 
 
-def _promtool(files: Sequence[Path]) -> dict[str, str]:
-    promtool = shutil.which("promtool")
-    assert promtool, "promtool is missing: make programs"
+def promtool(files: Sequence[Path]) -> dict[str, str]:
+    """Return what promtool says of each test file."""
+    program = shutil.which("promtool")
+    assert program, "promtool is missing: make programs"
     done = subprocess.run(
-        [promtool, "test", "rules", *map(str, files)],
+        [program, "test", "rules", *map(str, files)],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280, check=False,
     )  # fmt: skip
     said = re.split(r"^Unit Testing:  (.*)$", done.stdout, flags=re.MULTILINE)
@@ -156,10 +157,10 @@ def _promtool(files: Sequence[Path]) -> dict[str, str]:
 
 @cache
 def _cases_yaml(cases: tuple[Case, ...]) -> str:
-    return _yaml({"tests": [test_group(case) for case in cases]})
+    return yaml_text({"tests": [test_group(case) for case in cases]})
 
 
-def _yaml(data: Mapping[str, Any]) -> str:
+def yaml_text(data: Mapping[str, Any]) -> str:
     return yaml.dump(data, Dumper=yaml.CSafeDumper, width=1_000_000, sort_keys=False)
 
 

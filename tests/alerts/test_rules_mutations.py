@@ -6,7 +6,7 @@ that change nothing in any world that can be, each with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +15,9 @@ import pytest
 from tests.alerts.cases_everywhere import CASES as EVERYWHERE
 from tests.alerts.cases_everywhere import OWN
 from tests.alerts.equivalent import reason_for
+from tests.alerts.mutants_together import unnoticed
 from tests.alerts.mutations import Mutant, mutants
-from tests.alerts.promtool_cases import Case, judge, rule_file
+from tests.alerts.promtool_cases import Case, rule_file
 
 from lastgood_alerts.rules import RULES
 
@@ -24,8 +25,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 FIRST: Final = 4
 """Cases of the first stage: firing, silent, boundary and whatever comes next."""
-AT_ONCE: Final = 40
-"""Breakages that one promtool judges, so that none runs for minutes."""
 
 
 def stages(rule: str) -> Iterator[list[Case]]:
@@ -45,7 +44,7 @@ def survivors(rule: str, folder: Path) -> list[Mutant]:
         if left and cases:
             place = folder / str(number)
             place.mkdir()
-            left = _unnoticed(left, cases, place)
+            left = unnoticed(left, cases, place)
     return left
 
 
@@ -54,15 +53,6 @@ def recorded_before(rule: str) -> set[str]:
     names = [other.name for other in RULES]
     files = [rule_file(name) for name in names[: names.index(rule)]]
     return {entry["record"] for file in files for entry in file["groups"][0]["rules"] if "record" in entry}
-
-
-def _unnoticed(left: Sequence[Mutant], cases: Sequence[Case], folder: Path) -> list[Mutant]:
-    kept = []
-    for start in range(0, len(left), AT_ONCE):
-        some = left[start : start + AT_ONCE]
-        found = judge(folder, [(mutant.file, cases) for mutant in some])
-        kept += [mutant for mutant, failures in zip(some, found, strict=True) if not failures]
-    return kept
 
 
 def is_a_query(mutant: Mutant) -> bool:
