@@ -258,7 +258,9 @@ def label_of(entry: TimelineEntry) -> str:
             return ""
         case "note" | "action" | "restart":
             return entry.text
-        case "alert" | "excursion" | "recovered" | "closed" | "refused" | "failed_save":
+        case "alert":
+            return entry.text.split(":")[0].split(" fired about ")[0]  # step and severity are drawn
+        case "excursion" | "recovered" | "closed" | "refused" | "failed_save":
             return entry.text.split(":")[0]
         case "not_run" if entry.lane in CHECKS and entry.until > entry.at:
             return "not run"

@@ -267,7 +267,7 @@ def _alert(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
     x1, x2, y = canvas.x(entry["at"]), canvas.x(entry["until"]), canvas.y("alerts")
     colour = {"critical": C["tainted"], "warning": C["suspect"]}.get(entry["tone"], C["ink2"])
     canvas.add(line(x1, y, x2, y, colour, 1.4), symbol(entry["tone"], x1, y))
-    said = str(entry["text"]).partition(": ")[0]
+    said = str(entry["text"]).partition(": ")[0].partition(" fired about ")[0]  # step and severity are drawn
     if not said.endswith(" resolved"):  # the mark at the line's end says it
         canvas.label("alerts", x1 + 11, said, dy=-3.5)
 
