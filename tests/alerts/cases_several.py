@@ -8,7 +8,7 @@ from typing import Final
 
 from tests.alerts.cases_devices import each, fleet, named, on_node
 from tests.alerts.promtool_cases import Alert, Case
-from tests.alerts.world import World, healthy
+from tests.alerts.world import RUN, World, healthy, rank_series
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,21 +82,33 @@ ROWS: Final = (
 
 
 def several_cases(row: Row) -> Iterator[Case]:
-    """Yield seven bad nodes, eight, and eight beside a run with one."""
-    even = fleet(20).all_of(f"lastgood_{row.metric}", row.good)
+    """Yield seven bad nodes, eight, eight beside a run with one, and two with the same rank."""
+    even = _even(row, fleet(20))
     bad = dict.fromkeys(range(7), row.bad)
     seven = _set(row, even, {**bad, 7: row.still_good[0], 8: row.still_good[1]})
     eight = _set(row, even, {**bad, 7: row.bad, 5: row.worse})
-    other = _set(row, healthy("other").all_of(f"lastgood_{row.metric}", row.good), {3: row.bad}, run="other")
+    other = _set(row, _even(row, healthy("other")), {3: row.bad}, run="other")
     one_by_one = named(7, row.reading, row.said.format(row.reading))
     together = _alert(row, row.worst_reading, "rank 5 on node node-05 (GPU GPU-0005", "several")
+    twice = _set(row, _even(row, healthy().plus(rank_series(RUN, 3, "node-c", 0, 1))), {3: row.bad})
     neighbour = _alert(row, row.reading, "rank 3 on node node-b (GPU GPU-0003", "node-b", run="other")
     for name, world, fires in (
         ("names seven nodes one by one, beside two that are just good", seven, one_by_one),
         ("makes one alert of eight nodes", eight, (together,)),
         ("names the node of a run beside one with too many", eight.plus(other), (together, neighbour)),
+        (
+            "names a rank at each place where it reports",
+            twice,
+            tuple(
+                _alert(row, row.reading, f"rank 3 on node {node} (GPU GPU-0003", node) for node in ("node-b", "node-c")
+            ),
+        ),
     ):
         yield Case(row.rule, name, world, fires, row.at)
+
+
+def _even(row: Row, world: World) -> World:
+    return world.all_of(f"lastgood_{row.metric}", row.good)
 
 
 def _set(row: Row, world: World, values: Mapping[int, float], **run: str) -> World:

@@ -1,6 +1,6 @@
 """A rule that is broken in any small way turns a case red.
 
-The cases are tried in stages, few first, and each stage only on what has survived. ``EQUIVALENT`` names the breakages
+The cases are tried in stages, and each stage only on what has survived. ``EQUIVALENT`` names the breakages
 that change nothing in any world that can be, each with the reason.
 """
 
@@ -25,15 +25,20 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 FIRST: Final = 4
 """Cases of the first stage: firing, silent, boundary and whatever comes next."""
+AT_ONCE: Final = 6
+"""Cases of each later stage, the small ones first: most breakages never get to the large ones."""
 
 
 def stages(rule: str) -> Iterator[list[Case]]:
     own = [case for case in OWN if case.rule == rule]
-    yield own[:FIRST]
-    yield own[FIRST:]
     rest = [case for case in EVERYWHERE if case.rule == rule]
-    yield [case for case in rest if case.fires]
-    yield [case for case in rest if not case.fires]
+    for cases in (own[:FIRST], sorted(own[FIRST:], key=_size), sorted(rest, key=_size)):
+        for start in range(0, len(cases), AT_ONCE):
+            yield cases[start : start + AT_ONCE]
+
+
+def _size(case: Case) -> int:
+    return len(case.world.series) * (1 + len(case.fires))
 
 
 def survivors(rule: str, folder: Path) -> list[Mutant]:
