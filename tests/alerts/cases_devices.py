@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from tests.alerts.promtool_cases import Alert, Case
-from tests.alerts.world import NOT_A_NUMBER, RUN, Values, World, dcgm, gpu, healthy, rank_series
+from tests.alerts.world import NOT_A_NUMBER, RUN, Values, World, dcgm, gpu, healthy, own_node_on_targets, rank_series
 
 CLEAN: Final = healthy()
 THREE: Final = "rank 3 on node node-b (GPU GPU-0003"
@@ -268,6 +268,12 @@ _POWER: Final = [
     Case("PowerDeviates", "takes the power from dcgm-exporter", dcgm(_NO_DEVICES, _USAGE, _DCGM_POWER), (off(50),)),
     Case(
         "PowerDeviates",
+        "takes it from dcgm-exporter where targets have a node label of their own",
+        own_node_on_targets(dcgm(_NO_DEVICES, _USAGE, _DCGM_POWER)),
+        (off(50),),
+    ),
+    Case(
+        "PowerDeviates",
         "does not mind how dcgm-exporter calls its host",
         dcgm(_NO_DEVICES, _USAGE, _DCGM_POWER, "hostname"),
         (off(50),),
@@ -354,6 +360,12 @@ _ECC: Final = [
     Case("UncorrectedEcc", "is silent about a count that is not a number", _ecc(NOT_A_NUMBER)),
     Case("UncorrectedEcc", "is silent without any device series", _NO_DEVICES),
     Case("UncorrectedEcc", "takes the count from dcgm-exporter", dcgm(_NO_DEVICES, _DBE, {0: 0, 3: 2}), (errors(2),)),
+    Case(
+        "UncorrectedEcc",
+        "takes it from dcgm-exporter where targets have a node label of their own",
+        own_node_on_targets(dcgm(_NO_DEVICES, _DBE, {3: 2})),
+        (errors(2),),
+    ),
     Case(
         "UncorrectedEcc",
         "does not mind how dcgm-exporter calls its host",

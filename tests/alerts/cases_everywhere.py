@@ -13,7 +13,17 @@ from typing import Final
 
 from tests.alerts import cases_checkpoints, cases_devices, cases_findings, cases_itself, cases_runs, cases_several
 from tests.alerts.promtool_cases import Alert, Case
-from tests.alerts.world import NOT_A_NUMBER, RUN, Series, World, dcgm, healthy, is_of_a_rank, metrics_in, rank_series
+from tests.alerts.world import (
+    NOT_A_NUMBER,
+    RUN,
+    World,
+    dcgm,
+    healthy,
+    is_of_a_rank,
+    metrics_in,
+    own_node_on_targets,
+    rank_series,
+)
 
 from lastgood_alerts.queries import written_out
 from lastgood_alerts.rules import BY_NAME, RECORDED
@@ -43,18 +53,6 @@ def scraped_twice(world: World) -> World:
     """Let a second job scrape the same ranks."""
     twins = [one.with_labels(job="pods", instance=f"pod-{one.labels['rank']}") for one in world if is_of_a_rank(one)]
     return World((*world.series, *twins))
-
-
-def _renamed(one: Series) -> Series:
-    labels = dict(one.labels)
-    if "node" in labels:
-        labels["exported_node"] = labels.pop("node")
-    return replace(one, labels={**labels, "node": "the-scraped-host"})
-
-
-def own_node_on_targets(world: World) -> World:
-    """Let the scrape configuration put its own ``node`` on every target, without honor_labels."""
-    return World(tuple(_renamed(one) for one in world))
 
 
 def more_labels_on_targets(world: World) -> World:

@@ -221,6 +221,18 @@ def dcgm(world: World, metric: str, values: Mapping[int, Values], host_label: st
     return world
 
 
+def _renamed(one: Series) -> Series:
+    labels = dict(one.labels)
+    if "node" in labels:
+        labels["exported_node"] = labels.pop("node")
+    return replace(one, labels={**labels, "node": "the-scraped-host"})
+
+
+def own_node_on_targets(world: World) -> World:
+    """Let the scrape configuration put its own ``node`` on every target, without honor_labels."""
+    return World(tuple(_renamed(one) for one in world))
+
+
 def metrics_in(query: str) -> list[str]:
     """Return the metrics of a query, without those that recordings make."""
     return sorted(set(re.findall(r"\b(?:lastgood|DCGM)_\w+", query)))
