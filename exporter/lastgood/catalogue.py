@@ -148,7 +148,8 @@ RUN_METRICS: Final = (
     _run("finding_last_timestamp_seconds", "gauge", "seconds", "Unix time of the newest finding",
          "Absent without a finding.", check=CHECKS),
     _run("incident_resume_step", "gauge", "steps", "Step to resume from, one series per suspect of an open incident",
-         f"{_NONE} {_OPEN} At most 8 suspects; without one, rank, node and gpu_uuid are unknown.",
+         f"{_NONE} {_OPEN} At most 8 suspects (7 of an accused node, which has an alert of its own); without one, "
+         "rank, node and gpu_uuid are unknown.",
          incident=None, check=CHECKS, status=get_args(Status), scope=get_args(Scope),
          rank=None, node=None, gpu_uuid=None),
     _run("incident_window_start_step", "gauge", "steps", "Last step before the corruption can have begun", _OPEN,

@@ -35,7 +35,7 @@ from lastgood.run_time import (
 from lastgood.state import Attempt, Checkpoint, CheckStatus, Device, Incident, IncidentState, RunState, Trust
 
 MAX_SUSPECTS: Final = 8
-"""Series of one incident: thousands of candidates are one incident, not thousands of alerts."""
+"""Alerts of one incident: thousands of candidates are one incident, not thousands of alerts."""
 PROGRESS_SECONDS: Final = 30.0
 INTERVAL_SAVES: Final = 10  # newest saves whose median distance is the save interval
 PER_STEP_CHECKS: Final = ("finite", "conservation")
@@ -208,7 +208,8 @@ def _open_incident_rows(incident: Incident) -> Iterator[Row]:
 def _suspects(incident: Incident) -> list[tuple[object, ...]]:
     """Return (rank, node, gpu_uuid) of the first suspects; one unknown when the incident names nobody."""
     named: list[tuple[object, ...]] = [(who.rank, who.node, who.gpu_uuid) for who in incident.suspects]
-    return list(dict.fromkeys(named))[:MAX_SUSPECTS] or [(UNKNOWN, UNKNOWN, UNKNOWN)]
+    most = MAX_SUSPECTS - (incident.scope == "node")  # the alert about the node is one more
+    return list(dict.fromkeys(named))[:most] or [(UNKNOWN, UNKNOWN, UNKNOWN)]
 
 
 def _checkpoint_rows(state: RunState) -> Iterator[Row]:

@@ -207,6 +207,13 @@ def test_a_thousand_candidates_are_eight_series(registry: CollectorRegistry, rea
     assert sum("incident" in sample.labels for sample in samples) == 8 + 3
 
 
+def test_an_accused_node_leaves_room_for_the_alert_about_it(registry: CollectorRegistry, read: Any) -> None:
+    many = tuple(Suspect(rank, "node-b", f"GPU-{rank}", rank) for rank in range(8))
+    read(replace(RUNNING, incidents=(incident(suspects=many, scope="node"),)))
+    samples = [sample for family in registry.collect() for sample in family.samples]
+    assert sum(sample.name == "lastgood_incident_resume_step" for sample in samples) == 7
+
+
 def test_checkpoints_are_counted_by_trust_and_the_newest_are_named(read: Any) -> None:
     saves = (
         checkpoint(0, "trusted", 1), checkpoint(50, "trusted", 1, 10.0), checkpoint(75, "suspect", 1, 20.0),
