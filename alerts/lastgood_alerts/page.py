@@ -13,8 +13,9 @@ from lastgood_alerts.rules import GROUPS, RULES
 from lastgood_alerts.thresholds import NAMED_NODES
 
 INTRODUCTION: Final = """\
-Every alert names the run, the rank, the node and the GPU, says what is known, and **from which step to resume**. It links to
-the incident, node or run in the console, and to its runbook, which the console serves too.
+An alert names the run, says what is known, and **from which step to resume**. Where it is about a rank or a device, it names
+rank, node and GPU (without a GPU: `cpu-` and the slot). It links to the incident, node or run in the console, and to its
+runbook, which the console serves too.
 
 ## Install
 
