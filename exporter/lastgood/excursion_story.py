@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lastgood import wording
-from lastgood.events import Event
+from lastgood.events import Event, timestamp_of
 from lastgood.state import Attempt, Incident, Point, RunState
 from lastgood.step_clock import StepClock
 
@@ -68,19 +68,28 @@ def _excursions(state: RunState) -> Iterator[Excursion]:
 
 
 def _joined(told: list[Event], attempt: Attempt) -> Excursion:
-    first, last = told[0], told[-1]
+    first = told[0]
+    worst = max(reversed(told), key=lambda e: abs(e.data["value"] - e.data["limit"]))
     end = next((str(e.data["ended"]) for e in told if e.data["ended"]), attempt.ended_at or attempt.last_event_at)
     began = str(first.data["started"])
     return Excursion(
-        first.attempt, first.step, began, max(began, end), first.time, _text(last),
+        first.attempt, first.step, began, max(began, end), first.time, _text(worst, told),
         str(first.data["node"]), str(first.data["gpu_uuid"]),
     )  # fmt: skip
 
 
-def _text(event: Event) -> str:
-    kept = event.data.get("kept_back") or 0
+def _text(worst: Event, told: list[Event]) -> str:
+    """Say how far it was out of range, and for how long when an end was told. Either line may be missing."""
+    kept = sum(event.data.get("kept_back") or 0 for event in told)
     more = f"; {kept} more before it" if kept else ""
-    return f"Device excursion: {event.data['text']}{more}"
+    return f"Device excursion{_length(told[-1])}: {worst.data['text']}{more}"
+
+
+def _length(last: Event) -> str:
+    if not last.data["ended"]:
+        return ""
+    seconds = timestamp_of(str(last.data["ended"])) - timestamp_of(str(last.data["started"]))
+    return f" of {wording.duration_text(seconds)}" if seconds >= 1 else ""
 
 
 def _counted(rest: list[Excursion]) -> Iterable[Excursion]:

@@ -97,9 +97,26 @@ def test_power_far_off_its_own_median_is_an_excursion() -> None:
     assert told[0]["text"].endswith("power 370 W, its own recent median 645 W")
 
 
-def test_a_new_level_of_power_becomes_the_usual_one() -> None:
-    told = run(powers(*[640.0] * 120, *[300.0] * 120))
-    assert [data["state"] for data in told] == ["started", "ended"]
+def test_the_usual_power_learns_nothing_from_an_excursion_of_it() -> None:
+    told = run(powers(*[640.0] * 20, *[384.0] * 120, *[640.0] * 5))
+    assert [(data["state"], data["value"], data["limit"]) for data in told] == [
+        ("started", 384, 640), ("ended", 384, 640)]  # fmt: skip
+    assert told[1]["ended"] == utc(START + 5 * 142)
+
+
+def test_after_half_an_hour_a_new_level_of_power_is_taken_as_the_usual_one_and_the_line_says_so() -> None:
+    told = run(powers(*[640.0] * 120, *[390.0] * 200, *[384.0] * 300, *[640.0] * 3))
+    assert [data["state"] for data in told] == ["started", "ended", "started"]
+    assert (told[1]["value"], told[1]["limit"], told[1]["ended"]) == (384, 640, utc(START + 5 * 120 + 1_800))
+    assert told[1]["text"].endswith(
+        "power 384 W, its own recent median 640 W; 384 W are taken as its usual power from now on"
+    )
+    assert (told[2]["value"], told[2]["limit"]) == (640, 384)
+
+
+def test_a_short_dip_is_noise_that_the_usual_power_knows() -> None:
+    told = run(powers(*[640.0, 640.0, 400.0, 400.0] * 30, *[520.0] * 20))
+    assert told == []
 
 
 def test_nothing_is_said_of_power_before_the_usual_is_known() -> None:
@@ -153,7 +170,21 @@ def test_an_excursion_inside_the_window_is_one_span_of_the_story_with_both_clock
     assert (entry.at, entry.until, entry.known_at) == (
         states.at(60 * PACE), states.at(70 * PACE), states.at(60 * PACE + 1))  # fmt: skip
     assert (entry.text, entry.lane, entry.tone, entry.in_story) == (
-        "Device excursion: rank 3 is hot", "alerts", "warning", True)  # fmt: skip
+        "Device excursion of 2 min 30 s: rank 3 is hot", "alerts", "warning", True)  # fmt: skip
+
+
+def test_the_story_says_the_worst_value_of_an_excursion_and_how_long_it_lasted() -> None:
+    first, last = told_at(60 * PACE, 70 * PACE)
+    high = replace(first, data={**first.data, "value": 4.0, "text": "rank 3: 4 °C left"})
+    for lines in ((high, last), (first, replace(last, data={**high.data, **_end_of(last)}))):
+        (entry,) = shown(states.gradient(annotations=lines))
+        assert entry.text == "Device excursion of 2 min 30 s: rank 3 is hot"
+    (entry,) = shown(states.gradient(annotations=(high,)))
+    assert entry.text == "Device excursion: rank 3: 4 °C left"
+
+
+def _end_of(last: Event) -> dict[str, Any]:
+    return {key: last.data[key] for key in ("state", "ended")}
 
 
 @pytest.mark.parametrize(
@@ -198,3 +229,4 @@ def test_the_page_says_the_limits_of_the_code() -> None:
     assert f"{limits.power_share:.0%}".replace("%", " % off") in page
     assert f"last {limits.power_readings} readings | within {limits.power_clear_share * 100:.0f} %" in page
     assert (limits.begin_readings, limits.end_readings, limits.quiet_seconds) == (3, 3, 600)
+    assert f"lasts {limits.power_accept_seconds / 60:.0f} minutes" in page

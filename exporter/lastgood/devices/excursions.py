@@ -3,7 +3,9 @@
 Three things are noticed, each against the device's own measure and never against a number that fits one model only:
 
 - ``thermal_margin``: few degrees are left before the device slows itself down;
-- ``power_deviates``: the power is far off the device's own recent median, for longer than a save usually takes;
+- ``power_deviates``: the power is far off the device's own recent median, for longer than a save usually takes. The
+  median learns nothing from the excursion itself, or it would end at the wrong power. After half an hour the new
+  power is taken as the usual one, and the line says so;
 - ``uncorrected_ecc``: the count of uncorrectable memory errors grew.
 
 An excursion is context for people, never evidence: no verdict reads it. It begins after several readings in a row
@@ -49,6 +51,8 @@ class Limits:
     power_readings: int = 120
     """Readings that the median is taken of (ten minutes at the default interval)."""
     power_least_readings: int = 12
+    power_accept_seconds: float = 1_800.0
+    """An excursion of the power that lasts this long is a new level: it ends, and its readings make the median."""
     begin_readings: int = 3
     end_readings: int = 3
     quiet_seconds: float = 600.0
@@ -77,12 +81,14 @@ class ExcursionRules:
     place: Place
     limits: Limits = field(default_factory=Limits)
     _powers: deque[float] = field(init=False)
+    _held: deque[float] = field(init=False)
+    """Readings of the power that may belong to an excursion; the median does not know them."""
     _errors: float | None = field(init=False, default=None)
     _new_errors: float = field(init=False, default=0.0)
     _runs: dict[Kind, _Run] = field(init=False, default_factory=lambda: {kind: _Run() for kind in SENSORS})
 
     def __post_init__(self) -> None:
-        self._powers = deque(maxlen=self.limits.power_readings)
+        self._powers, self._held = (deque(maxlen=self.limits.power_readings) for _ in range(2))
 
     def take(self, reading: Reading, at: float) -> tuple[dict[str, Any], ...]:
         """Return what there is to journal after this reading. ``at``: Unix seconds, never earlier than before."""
@@ -99,12 +105,28 @@ class ExcursionRules:
         if value is None:
             return
         usual = median(self._powers) if len(self._powers) >= self.limits.power_least_readings else None
-        self._powers.append(value)
-        if usual:
-            off = abs(value - usual) / usual
-            out, back = off >= self.limits.power_share, off <= self.limits.power_clear_share
-            farther = partial(max, key=lambda watts: abs(watts - usual))
-            yield from self._judge("power_deviates", value, round(usual, 1), out, back, at, worse=farther)
+        if not usual:
+            self._powers.append(value)
+            return
+        off = abs(value - usual) / usual
+        out, back = off >= self.limits.power_share, off <= self.limits.power_clear_share
+        farther = partial(max, key=lambda watts: abs(watts - usual))
+        was_open, limit = self._runs["power_deviates"].open, round(usual, 1)
+        yield from self._judge("power_deviates", value, limit, out, back, at, worse=farther)
+        yield from self._learn(value, limit, was_open, at)
+
+    def _learn(self, value: float, limit: float, was_open: bool, at: float) -> Iterator[dict[str, Any]]:
+        """Let the median know a reading, unless it is of an excursion; end one that has become the new level."""
+        run = self._runs["power_deviates"]
+        self._held.append(value)
+        if run.open and at - run.began >= self.limits.power_accept_seconds:
+            self._powers, self._held = self._held, deque(maxlen=self.limits.power_readings)
+            accepted = f"; {median(self._powers):.0f} W are taken as its usual power from now on"
+            yield from self._end("power_deviates", run, limit, at, accepted)
+        elif not run.open and not run.streak:
+            if not was_open:  # a beginning that came to nothing is noise, and noise is usual
+                self._powers.extend(self._held)
+            self._held.clear()
 
     def _judge(
         self, kind: Kind, value: float, limit: float, out: bool, back: bool, at: float, *,
@@ -129,11 +151,12 @@ class ExcursionRules:
         run.number += 1
         return self._event(kind, run, "started", run.worst, limit)
 
-    def _end(self, kind: Kind, run: _Run, limit: float, at: float) -> Iterator[dict[str, Any]]:
+    def _end(self, kind: Kind, run: _Run, limit: float, at: float, more: str = "") -> Iterator[dict[str, Any]]:
         run.open, run.streak = False, 0
         if run.told:
             run.quiet_until = at + self.limits.quiet_seconds
-            yield self._event(kind, run, "ended", run.worst, limit, ended=at)
+            event = self._event(kind, run, "ended", run.worst, limit, ended=at)
+            yield event | {"text": event["text"] + more}
         else:
             run.kept_back += 1
 
