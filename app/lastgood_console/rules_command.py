@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from lastgood.errors import ConfigError
 from lastgood_alerts import grafana_files, kubernetes, prometheus
 from lastgood_alerts.grafana import DATASOURCE_UID
 from lastgood_alerts.prometheus import CONSOLE_URL
+from lastgood_console.addresses import web_address
 
 _FORMATS: Final[dict[str, Callable[[str, str, bool], str]]] = {
     "prometheus": lambda console, *_: prometheus.rules_yaml(console_url=console),
@@ -27,7 +27,8 @@ _FORMATS: Final[dict[str, Callable[[str, str, bool], str]]] = {
 def main(arguments: list[str]) -> int:
     """Run ``lastgood rules``. Returns 0."""
     options = _parser().parse_args(arguments)
-    text = _FORMATS[options.format](_console(options.console_url), options.datasource_uid, options.recorded)
+    console = web_address("--console-url", options.console_url, CONSOLE_URL)
+    text = _FORMATS[options.format](console, options.datasource_uid, options.recorded)
     if options.output is None:
         sys.stdout.write(text)
     else:
@@ -65,12 +66,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="where it goes (default: standard output)")
     return parser
-
-
-def _console(url: str) -> str:
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc or {*url} & set("{}`\"' "):
-        raise ConfigError(f"--console-url {url!r}: not an address that a browser opens, such as {CONSOLE_URL}")
-    return url
 
 
 def _write(path: Path, text: str) -> None:

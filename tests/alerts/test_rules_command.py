@@ -49,10 +49,25 @@ def test_it_writes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (tmp_path / "rules.yml").read_text(encoding="utf-8") == FILES["prometheus/lastgood.rules.yml"]()
 
 
-@pytest.mark.parametrize("url", ["console", "ftp://console", "https://", "https://c/{{ .X }}", "https://c/`x`"])
+@pytest.mark.parametrize(
+    "url",
+    ["console", "ftp://console", "https://", "https://c/{{ .X }}", "https://c/`x`", "", "http://[::1", "http://h:99999",
+     "http://x\ny", "http://x\x00", "http://\udcff", "http://c/\u202ex", f"http://{'a' * 300}", "http://a..b",
+     "http://h?x=1", "http://h/#", "http://h/$HOME"],
+)  # fmt: skip
 def test_an_address_no_browser_opens_is_refused(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rules", "--console-url", url]) == 2
-    assert "not an address that a browser opens" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "not an address that a browser opens" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("url", ["http://mira:pw-1@h", "http://:pw-1@h", "http://pw-1@[::1", "mira:pw-1@h"])
+def test_a_password_in_the_address_is_refused_and_not_shown(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules", "--console-url", url]) == 2
+    err = capsys.readouterr().err
+    assert "holds a name or a password" in err
+    assert "pw-1" not in err
 
 
 def test_a_file_in_no_directory_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -370,10 +370,10 @@ def test_a_grafana_that_cannot_be_reached_is_said(capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        (["--url", "grafana.example"], "--url grafana.example: give an address such as"),
+        (["--url", "grafana.example"], "--url 'grafana.example': not an address"),
         (["--url", "http://a:pw-1@host"], "--url holds a name or a password"),
-        (["--url", "http://host", "--console-url", "ftp://x"], "--console-url ftp://x: give an address"),
-        (["--url", "http://host:99999"], "--url http://host:99999: give an address"),
+        (["--url", "http://host", "--console-url", "ftp://x"], "--console-url 'ftp://x': not an address"),
+        (["--url", "http://host:99999"], "--url 'http://host:99999': not an address"),
         (["--url", "http://host", "--timeout", "0"], "argument --timeout: 0: give a number of seconds above 0"),
         (["--url", "http://host", "--token", "a", "--token-file", "b"], "give --token or --token-file, not both"),
         (["--url", "http://host", "--token-file", "/nowhere"], "cannot read the token from /nowhere"),

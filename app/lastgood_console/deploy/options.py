@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from lastgood.errors import LastgoodError
 from lastgood_alerts.grafana import DATASOURCE_UID
 from lastgood_alerts.prometheus import CONSOLE_URL
+from lastgood_console.addresses import web_address
 from lastgood_console.run_selection import RUN_HELP
 
 DEFAULT_TIMEOUT_SECONDS: Final = 15.0
@@ -52,7 +52,7 @@ class Options:
 
 
 def parse(arguments: list[str], environ: Mapping[str, str] = os.environ) -> Options:
-    """Return the options. Raises :class:`UsageError`."""
+    """Return the options. Raises :class:`UsageError`, or ``ConfigError`` for an address."""
     given = parser().parse_args(arguments)
     parts = frozenset(given.only or PARTS)
     if parts == {"annotations"} and given.annotations is None:
@@ -135,21 +135,7 @@ def _seconds(text: str) -> float:
 
 
 def _address(option: str, text: str) -> str:
-    """Return an http(s) address without its last slash. A password in it would end up in messages."""
-    try:
-        parts = urlsplit(text)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and not (parts.query or parts.fragment)
-        secret = bool(parts.username or parts.password)
-        _ = parts.port
-    except ValueError:
-        good = secret = False
-    if secret:
-        raise UsageError(f"{option} holds a name or a password: give a token instead, and the address alone")
-    if not good:
-        raise UsageError(
-            f"{option} {text}: give an address such as https://grafana.example.org or http://host:3000/path"
-        )
-    return text.rstrip("/")
+    return web_address(option, text, "https://grafana.example.org or http://host:3000/path")
 
 
 def _token(given: str | None, file: Path | None, environ: Mapping[str, str]) -> str:
