@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Final, cast
 
 from lastgood.accusations import against
-from lastgood.events import Event, ProgressData, is_slug
+from lastgood.events import SLUG_LENGTH, Event, ProgressData, is_slug
 from lastgood.fold import derive
 from lastgood.journal import find_runs
 from lastgood.journal_read import FileTail, read_line
@@ -33,6 +33,11 @@ PRESENCE_SECONDS: Final = 10.0
 def default_state_dir(paths: Sequence[Path]) -> Path:
     """Return where posted events are kept when nobody says: beside the runs, out of their way."""
     return Path(paths[0]) / ".lastgood" if paths else Path(".lastgood")
+
+
+def _posted_name(run: str) -> str:
+    """Return what a run known from posted events alone is called when a directory has its name."""
+    return f"posted.{run}"[:SLUG_LENGTH]
 
 
 class Ledger:
@@ -132,8 +137,9 @@ class Ledger:
     def _find(self) -> None:
         """Give every run its name: run directories first, then runs known from posted events alone.
 
-        Posted events join the directory that holds their run id. When several do (copies of a run), nobody can say
-        which is meant, and each has its own journal anyway: then they join none.
+        An alert's run is the name of the metrics that it is about, so it joins the run of that name. Other posted
+        events join the directory that holds their run id. When several do (copies of a run), nobody can say which is
+        meant, and each has its own journal anyway: then they join none. Nothing posted takes a directory's name.
         """
         self._empty_inbox()
         found = find_runs(self._paths, run_ids=self._run_ids)
@@ -142,8 +148,12 @@ class Ledger:
         for name, path in found.items():
             owners.setdefault(self._run_ids.get(path, name), []).append(names[name])
         for run, posted in self._posted.items():
+            if run in found:
+                names[run].absorb_alerts(posted, self._clock())
             if run not in owners:
-                names[run] = posted
+                name = _posted_name(run) if run in found else run
+                posted.rename(name, run)
+                names.setdefault(name, posted)
             elif len(owners[run]) == 1:
                 owners[run][0].absorb(posted, self._clock())
         self._by_name = MappingProxyType(dict(sorted(names.items())))

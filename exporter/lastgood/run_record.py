@@ -79,6 +79,13 @@ class RunRecord:
             self.name(place)
         other._events.clear()
 
+    def absorb_alerts(self, other: RunRecord, now: float) -> None:
+        """Take over the alerts that another record has for the name of this one."""
+        alerts = {key: event for key, event in other._events.items() if event.type == "alert"}
+        self.add([replace(event, run=self._run_id) for event in alerts.values()], now)
+        for key in alerts:
+            del other._events[key]
+
     def name(self, place: Unreadable) -> None:
         """Remember a place that could not be read."""
         self._news |= (place.file, place.line) not in self._unreadable

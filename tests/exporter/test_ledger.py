@@ -163,7 +163,7 @@ def test_a_run_known_from_posts_alone_is_there_and_is_rebuilt_after_a_restart(tm
     assert ledger.path_of("llama") is None
 
 
-def test_an_alert_may_name_any_run_and_makes_none(tmp_path: Path) -> None:
+def alert_about(run: str, number: int = 1) -> Event:
     data = {
         "name": "X",
         "status": "firing",
@@ -172,7 +172,11 @@ def test_an_alert_may_name_any_run_and_makes_none(tmp_path: Path) -> None:
         "fingerprint": "f",
         "source": "grafana",
     }
-    alert = Event("alert-1", "/lastgood/llama/alerts", "alert", utc(2.0), "llama", 0, data | {"source": "grafana"})
+    return Event(f"alert-{number}", f"/lastgood/{run}/alerts", "alert", utc(2.0), run, 0, data)
+
+
+def test_an_alert_may_name_any_run_and_makes_none(tmp_path: Path) -> None:
+    alert = alert_about("llama")
     PostedEvents(tmp_path / "state").keep([alert])
     ledger = Ledger([tmp_path / "runs"], state_dir=tmp_path / "state")
     ledger.refresh()
@@ -206,6 +210,30 @@ def test_posted_events_join_no_run_when_two_directories_hold_their_run_id(tmp_pa
     first.lie()
     ledger.ingest(first.events)
     assert dict(ledger.runs()) == before
+
+
+@pytest.mark.parametrize("name", ["b", "llama"])
+def test_an_alert_joins_the_run_of_its_name_and_hides_none(tmp_path: Path, name: str) -> None:
+    Training(tmp_path / "a").start()
+    Training(tmp_path / "b").start()
+    ledger = Ledger([tmp_path], state_dir=tmp_path / "state")
+    ledger.refresh()
+    PostedEvents(tmp_path / "state").keep([alert_about(name)])
+    ledger.refresh()
+    assert {run: len(state.annotations) for run, state in ledger.runs().items()} == {"b": 0, "llama": 0} | {name: 1}
+    assert ledger.runs()[name].run == name
+
+
+def test_a_posted_run_called_like_the_directory_of_a_copy_hides_it_not(tmp_path: Path) -> None:
+    for name in "ab":
+        Training(tmp_path / "runs" / name).start()
+    other = Training(tmp_path / "elsewhere", "b").start()
+    ledger = Ledger([tmp_path / "runs"])
+    ledger.refresh()
+    ledger.ingest([*other.events, alert_about("b")])
+    assert list(ledger.runs()) == ["b", "llama", "posted.b"]
+    assert ledger.path_of("b") == tmp_path / "runs" / "b"
+    assert [len(state.annotations) for state in ledger.runs().values()] == [1, 0, 0]
 
 
 def test_posted_files_of_others_are_named_not_believed(tmp_path: Path) -> None:
