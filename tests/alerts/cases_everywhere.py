@@ -145,6 +145,7 @@ SPEAKS_WITHOUT: Final[Mapping[tuple[str, str], tuple[Alert, ...]]] = {
         for how in ("without", "with NaN as")
     },
     ("StepStalled", "with NaN as lastgood_rank_info"): first_firing("StepStalled").fires,  # its labels say it all
+    ("StepStalled", "without lastgood_rank_info"): _saying("StepStalled", worst="unknown"),
     ("PowerDeviates", "with NaN as lastgood_rank_info"): first_firing("PowerDeviates").fires,
     ("UncorrectedEcc", "with NaN as lastgood_rank_info"): first_firing("UncorrectedEcc").fires,
     ("PowerDeviates", "without lastgood_rank_info"): _saying("PowerDeviates", worst="unknown"),

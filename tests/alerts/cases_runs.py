@@ -187,8 +187,8 @@ _SILENT: Final = [
     Case(
         "RankSilent",
         "says how many ranks and nodes are gone, once per run",
-        _until(healthy(nodes=("node-a", "node-b", "node-c")), 10, 2, 3, 4, 5),
-        (silent(4, "rank 2 on node node-b (GPU GPU-0002)", nodes="2", world="6"),),
+        _until(_until(healthy(nodes=("node-a", "node-b", "node-c")), 10, 2, 4, 5), 9, 3),
+        (silent(4, _THREE, nodes="2", world="6"),),
     ),
     Case(
         "RankSilent",

@@ -36,13 +36,15 @@ def unnoticed(mutants: Sequence[Mutant], cases: Sequence[Case], folder: Path) ->
 
 def _judged(mutants: Mapping[int, Mutant], cases: Sequence[Case], folder: Path) -> tuple[set[int], set[int]]:
     """Return the numbers of those that failed a case, and of those that made promtool end it early."""
-    (folder / "rules.yml").write_text(yaml_text(rules_together(mutants)), encoding="utf-8")
+    rules = rules_together(mutants)
+    order = [group["name"] for group in rules["groups"]]  # else promtool takes any order
+    (folder / "rules.yml").write_text(yaml_text(rules), encoding="utf-8")
     paths = []
     for interval, together in by_interval(cases).items():
         paths.append(folder / f"test-{interval}.yml")
         tests = [_group(case, mutants) for case in together]
-        head = {"rule_files": ["rules.yml"], "evaluation_interval": f"{interval}s", "tests": tests}
-        paths[-1].write_text(yaml_text(head), encoding="utf-8")
+        head = {"rule_files": ["rules.yml"], "evaluation_interval": f"{interval}s", "group_eval_order": order}
+        paths[-1].write_text(yaml_text({**head, "tests": tests}), encoding="utf-8")
     said = promtool(paths)
     texts = [said[str(path)] for path in paths]
     for text in texts:

@@ -25,11 +25,23 @@ _OWN_NODE: Final = ', "node", "$1", "exported_node", "(.+)")'
 
 @dataclass(frozen=True)
 class Mutant:
-    """A broken rule file, and what was broken."""
+    """A broken rule file, and what was broken: ``name`` is a recording, or ``expr``, ``for``, ``keep_firing_for``."""
 
     rule: str
-    what: str
+    name: str
+    how: str
     file: Mapping[str, Any]
+
+    @property
+    def what(self) -> str:
+        return f"{self.name}: {self.how}"
+
+    def among(self, rule: str, file: Mapping[str, Any]) -> Mutant:
+        """Return the same broken recording in the file of another rule that uses it."""
+        records = [entry.get("record") for entry in self.file["groups"][0]["rules"]]
+        query = self.file["groups"][0]["rules"][records.index(self.name)]["expr"]
+        place = [entry.get("record") for entry in file["groups"][0]["rules"]].index(self.name)
+        return Mutant(rule, self.name, self.how, _with(file, place, "expr", query))
 
 
 def mutants(rule: str, file: Mapping[str, Any], skip: Collection[str] = ()) -> Iterator[Mutant]:
@@ -38,14 +50,14 @@ def mutants(rule: str, file: Mapping[str, Any], skip: Collection[str] = ()) -> I
         name = entry.get("record", "expr")
         if name in skip:
             continue
-        for what, query in mutations(entry["expr"]):
-            yield Mutant(rule, f"{name}: {what}", _with(file, place, "expr", query))
+        for how, query in mutations(entry["expr"]):
+            yield Mutant(rule, name, how, _with(file, place, "expr", query))
     last = len(file["groups"][0]["rules"]) - 1
     for field in ("for", "keep_firing_for"):
         text = file["groups"][0]["rules"][last].get(field)
         if text:
-            yield Mutant(rule, f"{field}: dropped", _with(file, last, field, "0s"))
-            yield Mutant(rule, f"{field}: doubled", _with(file, last, field, f"{2 * int(text[:-1])}s"))
+            yield Mutant(rule, field, "dropped", _with(file, last, field, "0s"))
+            yield Mutant(rule, field, "doubled", _with(file, last, field, f"{2 * int(text[:-1])}s"))
 
 
 def mutations(query: str) -> Iterator[tuple[str, str]]:

@@ -26,6 +26,8 @@ from lastgood_alerts.rule import Rule
 from lastgood_alerts.rules import BY_NAME, RECORDED
 
 CONSOLE: Final = "http://localhost:8490"
+REMEMBERED_SECONDS: Final = 300
+"""How long an evaluation is remembered."""
 LAST_GOOD: Final = "Last good checkpoint to resume from: step 50."
 
 
@@ -138,9 +140,16 @@ def by_interval(cases: Sequence[Case]) -> dict[int, tuple[Case, ...]]:
     found: dict[int, tuple[Case, ...]] = {}
     for case in cases:
         rule = BY_NAME[case.rule]
-        interval = math.gcd(case.at, rule.for_seconds, rule.keep_firing_seconds)
+        remembered = REMEMBERED_SECONDS if looks_back(rule.name) else 0
+        interval = math.gcd(case.at, rule.for_seconds, rule.keep_firing_seconds, remembered)
         found[interval] = (*found.get(interval, ()), case)
     return found
+
+
+@cache
+def looks_back(name: str) -> bool:
+    """Tell whether a rule reads what was recorded some time ago."""
+    return any(re.search(r"lastgood:\S+ offset", entry["expr"]) for entry in rule_file(name)["groups"][0]["rules"])
 
 
 def promtool(files: Sequence[Path]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from lastgood.events import CHECKS
 from lastgood_alerts import thresholds
 from lastgood_alerts.page import threshold_texts
 from lastgood_alerts.queries import NEWEST, written_out
-from lastgood_alerts.recordings import RUN_ALIVE
+from lastgood_alerts.recordings import SCRAPED_RANKS
 from lastgood_alerts.rule import SEVERITIES, Rule, Side
 from lastgood_alerts.rules import BY_NAME, GROUPS, RECORDED, RECORDINGS, RULES
 from lastgood_alerts.rules_findings import BY_CHECK
@@ -126,7 +126,7 @@ def test_names_of_recordings_are_written_out_whole_and_in_each_other() -> None:
     written = written_out("lastgood:grad_norm_local:mad > 0", RECORDED)
     assert "lastgood:" not in written
     assert written_out("lastgood:run_alive_more", RECORDED) == "lastgood:run_alive_more"
-    assert written_out("lastgood:run_alive", RECORDED) == f"({RUN_ALIVE.query})"
+    assert written_out("lastgood:attempt_ranks", RECORDED) == f"({SCRAPED_RANKS.query})"
     assert written_out(NEWEST, RECORDED) == NEWEST
 
 
