@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
@@ -58,7 +59,11 @@ class PostedEvents:
 
 
 def append_synced(path: Path, lines: bytes) -> None:
-    """Append whole lines, synced, also while another process does; a line torn by a crash before is closed first."""
+    """Append whole lines, synced, also while another process does; a line torn by a crash before is closed first.
+
+    Raises ``OSError`` when the disk is full or fails. Then the file is as long as before: what was not accepted leaves
+    neither lines nor half a line.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -66,9 +71,14 @@ def append_synced(path: Path, lines: bytes) -> None:
         size = os.fstat(fd).st_size
         if size and os.pread(fd, 1, size - 1) != b"\n":
             lines = b"\n" + lines
-        while lines:
-            lines = lines[os.write(fd, lines) :]
-        os.fsync(fd)
+        try:
+            while lines:
+                lines = lines[os.write(fd, lines) :]
+            os.fsync(fd)
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(fd, size)  # under the lock, so nobody else's lines are behind ours
+            raise
     finally:
         os.close(fd)
 
