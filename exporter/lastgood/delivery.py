@@ -19,6 +19,7 @@ from typing import Final
 
 from lastgood.events import Event
 from lastgood.http_address import HttpAddress
+from lastgood.http_answer import post
 
 QUEUE_EVENTS: Final = 1000
 BATCH_EVENTS: Final = 100
@@ -44,9 +45,9 @@ class NoDelivery:
 class Delivery:
     """Post events to ``<url>/api/events`` from a daemon thread.
 
-    ``timeout`` (seconds) bounds each connection. ``on_error(exc)`` is called from that thread for every failed post;
-    ``errors`` counts them, ``dropped`` counts the events that were given up. Raises :class:`ConfigError` for a URL
-    that is not http or https.
+    ``timeout`` (seconds) bounds each post, its answer included. ``on_error(exc)`` is called from that thread for every
+    failed post; ``errors`` counts them, ``dropped`` counts the events that were given up. Raises :class:`ConfigError`
+    for a URL that is not http or https.
     """
 
     def __init__(
@@ -153,14 +154,13 @@ class Target:
     def post(self, events: list[Event], timeout: float) -> None:
         """Post one batch. Raises :class:`Refused`, ``OSError`` or ``HTTPException``."""
         body = json.dumps([event.to_dict() for event in events], separators=(",", ":")).encode()
-        connection = self.address.connection(max(timeout, 0.01))
+        seconds = max(timeout, 0.01)
+        connection = self.address.connection(seconds)
         try:
-            connection.request("POST", self._path, body, self._headers)
-            answer = connection.getresponse()
-            text = answer.read(1000).decode(errors="replace")
+            answer = post(connection, self._path, body, self._headers, seconds=seconds, text_bytes=1000)
         finally:
             connection.close()
         if 400 <= answer.status < 500 and answer.status not in (408, 429):
-            raise Refused(f"the console refused {len(events)} events with status {answer.status}: {text}")
+            raise Refused(f"the console refused {len(events)} events with status {answer.status}: {answer.text}")
         if answer.status != 200:
-            raise OSError(f"the console answered with status {answer.status}: {text}")
+            raise OSError(f"the console answered with status {answer.status}: {answer.text}")

@@ -50,6 +50,7 @@ BUFFER_MOMENTS: Final = 360
 REPEAT_SECONDS: Final = 30.0
 END_SECONDS: Final = 1.0
 ANSWER_SECONDS: Final = 10.0
+"""For a message and the whole of its answer, however many pieces that comes in."""
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 _LONGEST_WISH_SECONDS: Final = 300.0

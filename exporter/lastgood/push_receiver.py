@@ -13,6 +13,7 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 from lastgood.http_address import HttpAddress
+from lastgood.http_answer import Answer, post
 from lastgood.push_wire import HEADERS
 
 EXAMPLE: Final = "http://prometheus.example:9090/api/v1/write (LASTGOOD_PUSH_URL)"
@@ -52,19 +53,14 @@ class Receiver:
         self._connection: http.client.HTTPConnection | None = None
 
     def send(self, body: bytes, timeout: float) -> None:
-        """Post one message. Raises :class:`Refused`, or ``OSError`` (with :class:`TryLater`) or ``HTTPException``."""
-        connection = self._open(max(timeout, 0.01))
-        try:
-            connection.request("POST", self._path, body, self._headers)
-            answer = connection.getresponse()
-            text = answer.read(_ANSWER_BYTES).decode(errors="replace").strip()
-            answer.read()
-        except BaseException:
-            self.rest()
-            raise
-        if answer.will_close:
-            self.rest()
-        self._judge(answer, text)
+        """Post one message, within ``timeout`` seconds, the answer's last byte included.
+
+        Raises :class:`Refused`, or ``OSError`` (with :class:`TryLater`) or ``HTTPException``.
+        """
+        seconds = max(timeout, 0.01)
+        if self._connection is None:
+            self._connection = self._address.connection(seconds)
+        self._judge(post(self._connection, self._path, body, self._headers, seconds=seconds, text_bytes=_ANSWER_BYTES))
 
     def rest(self) -> None:
         """Close the connection; the next message opens a new one."""
@@ -72,15 +68,8 @@ class Receiver:
         if connection is not None:
             connection.close()
 
-    def _open(self, timeout: float) -> http.client.HTTPConnection:
-        if self._connection is None:
-            self._connection = self._address.connection(timeout)
-        elif self._connection.sock is not None:
-            self._connection.sock.settimeout(timeout)
-        return self._connection
-
-    def _judge(self, answer: http.client.HTTPResponse, text: str) -> None:
-        said = f"it answered {answer.status} {text}".rstrip()
+    def _judge(self, answer: Answer) -> None:
+        said = f"it answered {answer.status} {answer.text}".rstrip()
         if answer.status == 429 or answer.status >= 500:
             raise TryLater(said, retry_after(answer.headers.get("Retry-After"), time.time()))
         if not 200 <= answer.status < 300:
