@@ -10,10 +10,11 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+MOST_NESTED: Final = 64
 _PROXY_HEADERS: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 
 
@@ -48,13 +49,33 @@ def expect_type(headers: Mapping[str, str], types: Collection[str]) -> None:
 
 
 def read_json(body: bytes, most_bytes: int) -> Any:
-    """Return what a body holds. Raises :class:`Refusal` 413 when it is too large, 400 when it is not JSON."""
+    """Return what a body holds.
+
+    Raises :class:`Refusal` 413 when it is too large, 400 when it is not JSON or nested deeper than ``MOST_NESTED``.
+    """
     if len(body) > most_bytes:
         raise Refusal(413, f"{len(body)} bytes are more than the {most_bytes} one request may have: post fewer")
     try:
-        return json.loads(body)
+        content = json.loads(body)
     except (ValueError, RecursionError) as problem:
         raise Refusal(400, f"the body is not JSON: {str(problem)[:200]}") from None
+    if _is_nested(content, MOST_NESTED):
+        raise Refusal(400, f"the body is nested deeper than the {MOST_NESTED} levels that are read")
+    return content
+
+
+def _is_nested(content: Any, levels: int) -> bool:
+    """Tell whether JSON data is nested deeper than so many levels. Level by level: recursion has an end of its own."""
+    held = [content]
+    for _ in range(levels + 1):
+        held = [value for one in held for value in _values(one)]
+    return bool(held)
+
+
+def _values(content: Any) -> Iterable[Any]:
+    if isinstance(content, dict):
+        return content.values()
+    return content if isinstance(content, list) else ()
 
 
 def same(given: str, token: str) -> bool:

@@ -395,7 +395,10 @@ def plain(value: Any, depth: int = 32) -> Any:
         return [plain(v, depth - 1) for v in value]
     if depth and isinstance(value, (set, frozenset)):
         return sorted((plain(v, depth - 1) for v in value), key=str)
-    return plain(str(value))
+    try:
+        return plain(str(value))
+    except RecursionError:
+        return f"a {type(value).__name__} that is nested too deeply"
 
 
 def _spell(value: float) -> str:

@@ -34,6 +34,7 @@ from lastgood.targets import target_groups
 DEFAULT_PORT: Final = 8490
 
 REFRESH_SECONDS: Final = 1.0
+_LONGEST_SIZE: Final = 19  # digits; Python reads no number of more than 4,300
 STALE_SECONDS: Final = 60.0
 """A ledger that has not read the journals for so long is not healthy."""
 
@@ -141,10 +142,10 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path.partition("?")[0] != "/api/events":
             return self._nothing_here()
         size = self.headers.get("Content-Length", "")
-        if not size.isdecimal():
+        if not (size.isascii() and size.isdecimal()):
             return self._json(411, {"error": "send a Content-Length"}, close=True)
-        if int(size) > MAX_BODY_BYTES:
-            reason = f"{size} bytes are more than the {MAX_BODY_BYTES} one request may have: post fewer events"
+        if len(size) > _LONGEST_SIZE or int(size) > MAX_BODY_BYTES:
+            reason = f"more than the {MAX_BODY_BYTES} bytes one request may have: post fewer events"
             return self._json(413, {"error": reason}, close=True)
         body = self.rfile.read(int(size))
         self._json(*self.intake.accept(body, dict(self.headers.items()), self.client_address[0]))
