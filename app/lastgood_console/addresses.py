@@ -6,6 +6,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from lastgood.errors import ConfigError
+from lastgood.http_address import is_host
 
 UNSAFE: Final = frozenset("{}`\"'<>\\$?# ")
 """What would end a text that an address stands in, begin a template in it, or begin what no path can follow."""
@@ -16,10 +17,9 @@ def web_address(option: str, text: str, example: str) -> str:
     try:
         parts = urlsplit(text)
         login = "@" in (parts.netloc or text)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname)
-        (parts.hostname or "").encode("idna")
+        good = parts.scheme in ("http", "https") and is_host(parts.hostname or "")
         _ = parts.port
-    except ValueError:  # also of a host that no name server takes
+    except ValueError:
         login, good = "@" in text, False
     if login:
         raise ConfigError(f"{option} holds a name or a password: give the address alone, and a secret by a token")

@@ -29,6 +29,9 @@ GRAFANA_MODULES: Final = frozenset({"grafana_client", "niquests"})
 INSTALL_GRAFANA: Final = "URLLIB3_NO_OVERRIDE=1 pip install --no-binary urllib3-future 'lastgood[grafana]'"
 """Without the two precautions it would replace the package ``urllib3`` of the environment."""
 
+MOST_NAME: Final = 200
+"""Characters of a file's name that a message shows."""
+
 COMMANDS: Final = {
     "demo": "a real training run with a rank that lies, the verdict, the recovery, the files",
     "console": "the console in the browser, with its HTTP API",
@@ -51,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments or arguments[0] not in COMMANDS:
         return _front(arguments)
     name, rest = arguments[0], arguments[1:]
+    if any("\0" in argument for argument in rest):
+        return cannot(name, "an argument holds a NUL character, which no path and no address may")
     try:
         code = _command(name)(rest)
         sys.stdout.flush()
@@ -61,6 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return cannot(name, str(problem))
     except BrokenPipeError:
         return _closed_pipe()
+    except OSError as problem:
+        if problem.filename is None:  # nothing that a person named: let it be seen
+            raise
+        return cannot(name, _about_file(problem))
     except KeyboardInterrupt:
         return cannot(name, "interrupted")
 
@@ -69,6 +78,13 @@ def cannot(name: str, text: str) -> int:
     """Say in one sentence why a command cannot be done, and return its exit code."""
     print(f"lastgood {name}: {tamed(text)}", file=sys.stderr)
     return CANNOT
+
+
+def _about_file(problem: OSError) -> str:
+    """Say what is wrong with a file or folder: its name too long, no permission, a file where a folder is meant."""
+    named = os.fsdecode(problem.filename) if isinstance(problem.filename, (str, bytes)) else str(problem.filename)
+    shown = named if len(named) <= MOST_NAME else f"{named[:MOST_NAME]}…"
+    return f"{shown}: {problem.strerror or problem}; give a path that can be used here"
 
 
 def _front(arguments: Sequence[str]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from lastgood import wording
@@ -125,7 +126,7 @@ def export(arguments: list[str]) -> int:
     parser.add_argument(
         "--from", dest="source", metavar="FILE", help="an incident exported as JSON, instead of a run; - reads it in"
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="default: standard output")
+    parser.add_argument("--output", type=_file, metavar="FILE", help="default: standard output")
     add_state_option(parser)
     options = parser.parse_args(arguments)
     if (options.run is None) == (options.source is None):
@@ -133,6 +134,13 @@ def export(arguments: list[str]) -> int:
     content = _of_run(options) if options.source is None else _of_file(options.source)
     write(render(content, options.format), options.output)
     return 0
+
+
+def _file(text: str) -> Path:
+    path = Path(text)
+    if not path.name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a file")
+    return path
 
 
 def _of_run(options: argparse.Namespace) -> document.Document:
@@ -172,6 +180,7 @@ def write(text: str, output: Path | None) -> None:
         part.write_text(text, encoding="utf-8", newline="")
         part.replace(output)
     except OSError as problem:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
         raise SelectionError(f"cannot write {output} ({problem.strerror}): give another --output") from None
     print(f"wrote {output}", file=sys.stderr)

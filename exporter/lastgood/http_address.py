@@ -10,6 +10,14 @@ from urllib.parse import urlsplit
 from lastgood.errors import ConfigError
 
 
+def is_host(text: str) -> bool:
+    """Tell whether a text can be the name or address of a host: what Python cannot encode for a look-up is none."""
+    try:
+        return bool(text.encode("idna")) and "\0" not in text
+    except UnicodeError:
+        return False
+
+
 class HttpAddress:
     """A parsed ``http`` or ``https`` address.
 
@@ -26,6 +34,7 @@ class HttpAddress:
             pass
         if (
             not host
+            or not is_host(host)
             or parts.scheme not in ("http", "https")
             or not url.isascii()
             or not url.isprintable()

@@ -26,6 +26,7 @@ from prometheus_client.exposition import choose_encoder
 
 from lastgood._version import __version__
 from lastgood.admission import is_loopback
+from lastgood.http_address import is_host
 from lastgood.ingest import MAX_BODY_BYTES, EventIntake
 from lastgood.ledger import Ledger, default_state_dir
 from lastgood.run_metrics import RunMetrics
@@ -46,14 +47,16 @@ def main(argv: list[str]) -> int:
     if remote := [path for path in options.runs if "://" in path]:
         return _cannot(f"{remote[0]} is an object store; the runs must lie on a mounted POSIX file system")
     token = os.environ.get("LASTGOOD_TOKEN") or None
+    missing = [str(path) for path in paths if not path.exists()]
     ledger = Ledger(paths, state_dir=options.state or default_state_dir(paths))
     intake = EventIntake(options.state or default_state_dir(paths), ledger, token)
     try:
         server = make_server(options.host, options.port, ledger, intake)
     except OSError as problem:
-        return _cannot(f"cannot listen on {options.host}:{options.port} ({problem.strerror}): choose another --port")
+        where, why = f"{options.host}:{options.port}", problem.strerror
+        return _cannot(f"cannot listen on {where} ({why}): choose another --port or --host")
     stop = stop_on_signals()
-    _announce(server, paths, options.host, token)
+    _announce(server, paths, missing, options.host, token)
     serve_until_stopped(server, ledger, stop)
     return 0
 
@@ -219,10 +222,16 @@ def add_arguments(parser: argparse.ArgumentParser, when_taken: str) -> None:
     """Add what every server of ours takes: RUNS, address, port and the folder for posted events."""
     parser.add_argument("runs", nargs="*", metavar="RUNS", help="run directories or folders of them; default: "
                         "$LASTGOOD_RUNS, else ./runs")  # fmt: skip
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; default: %(default)s")
+    parser.add_argument("--host", type=_host, default="127.0.0.1", help="address to listen on; default: %(default)s")
     parser.add_argument("--port", type=_port, default=DEFAULT_PORT, help=f"{when_taken}; default: %(default)s")
     parser.add_argument("--state", type=Path, metavar="DIR", help="where posted events are kept; default: "
                         ".lastgood in the first of RUNS")  # fmt: skip
+
+
+def _host(text: str) -> str:
+    if text and not is_host(text):  # "" is every address of this machine
+        raise argparse.ArgumentTypeError(f"{text!r} can be no host: give a name or an address of this machine")
+    return text
 
 
 def _port(text: str) -> int:
@@ -231,10 +240,12 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _announce(server: ThreadingHTTPServer, paths: Sequence[Path], host: str, token: str | None) -> None:
+def _announce(
+    server: ThreadingHTTPServer, paths: Sequence[Path], missing: Sequence[str], host: str, token: str | None
+) -> None:
     address = f"http://{f'[{host}]' if ':' in host else host}:{server.server_address[1]}"
     print(f"lastgood serves {', '.join(map(str, paths))} on {address}/metrics", flush=True)
-    if missing := [str(path) for path in paths if not path.exists()]:
+    if missing:
         warn(f"{', '.join(missing)} does not exist yet; runs that appear there will be found")
     if not token and not is_loopback(host):
         warn("open to other machines without LASTGOOD_TOKEN: anyone there reads the metrics; nobody there can post")

@@ -52,7 +52,7 @@ def test_it_writes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     "url",
     ["console", "ftp://console", "https://", "https://c/{{ .X }}", "https://c/`x`", "", "http://[::1", "http://h:99999",
-     "http://x\ny", "http://x\x00", "http://\udcff", "http://c/\u202ex", f"http://{'a' * 300}", "http://a..b",
+     "http://x\ny", "http://x\x01", "http://\udcff", "http://c/\u202ex", f"http://{'a' * 300}", "http://a..b",
      "http://h?x=1", "http://h/#", "http://h/$HOME"],
 )  # fmt: skip
 def test_an_address_no_browser_opens_is_refused(url: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -202,6 +202,79 @@ def test_a_file_that_cannot_be_written_is_said(run_dir: Path, tmp_path: Path, ca
     assert sorted(p.name for p in tmp_path.iterdir()) == ["runs", "taken"]
 
 
+@pytest.mark.parametrize("output", ["", ".", "/", "..", "taken", "file/x", "x" * 250, "x" * 300])
+def test_what_is_no_name_of_a_file_is_said_and_nothing_is_left(
+    output: str, run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    (tmp_path / "here" / "taken").mkdir(parents=True)
+    (tmp_path / "here" / "file").touch()
+    monkeypatch.chdir(tmp_path / "here")
+    assert cli.main(["export", str(run_dir), "--output", output]) == 2
+    assert "is not the name of a file" in (err := error_of(capsys)) or "give another --output" in err
+    assert sorted(path.name for path in Path().iterdir()) == ["file", "taken"]
+
+
+LONG = ("a" * 300, "a/" * 3000 + "b", "b" * 5000)
+
+
+@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize(
+    "command",
+    [["export"], ["incidents"], ["checkpoint", "list"], ["checkpoint", "verify"], ["serve", "--port", "0"],
+     ["console", "--port", "0"], ["stack"], ["demo", "--no-console", "--run-dir"], ["export", "--from"],
+     ["incidents", "--state"], ["incident", "note", "run", "r", "x", "--by", "m", "--state"],
+     ["rules", "--output"], ["grafana", "deploy", "--url", "http://h", "--token", "t", "--annotations"],
+     ["grafana", "deploy", "--url", "http://h", "--token-file"]],
+    ids=lambda command: "-".join(command[:2]),
+)  # fmt: skip
+def test_a_name_that_is_too_long_is_one_sentence(
+    command: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_dirs.written(run_dirs.still_open(), tmp_path / "runs" / "run")
+    assert cli.main([*command, name]) == 2
+    err = error_of(capsys)
+    assert "File name too long" in err
+    assert err.count("\n") == 1
+
+
+def test_a_file_without_permission_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    def refused(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refused)
+    assert cli.main(["incidents", "/root/runs"]) == 2
+    assert error_of(capsys).startswith("lastgood incidents: /root/runs: Permission denied; give a path")
+
+
+def test_a_bug_is_not_hidden_behind_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(path: Path) -> bool:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Path, "exists", broken)
+    with pytest.raises(OSError, match="Input/output error"):
+        cli.main(["incidents", "runs"])
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_no_command_takes_a_nul_character(name: str, capsys: Capture) -> None:
+    assert cli.main([name, "a\0b"]) == 2
+    assert error_of(capsys) == f"lastgood {name}: an argument holds a NUL character, which no path and no address may\n"
+
+
+@pytest.mark.parametrize("command", ["console", "serve"])
+@pytest.mark.parametrize(
+    ("host", "says"),
+    [("\udcff", "can be no host"), ("a" * 300, "can be no host"), ("a..b", "can be no host"), ("a\tb\x01", "cannot"),
+     ("1.2.3.4.5", "cannot listen on"), (":::::", "cannot listen on"), ("a.invalid", "cannot listen on")],
+)  # fmt: skip
+def test_a_host_that_cannot_be_listened_on_is_said(command: str, host: str, says: str, tmp_path: Path) -> None:
+    done = run(command, "--host", host, "--port", "18888", str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_unreadable_lines_are_named_and_the_rest_is_shown(run_dir: Path, capsys: Capture) -> None:
     file = run_dir / "journal" / "000001" / "rank-0.jsonl"
     file.write_text("{ torn\n" + file.read_text())
