@@ -1,8 +1,9 @@
 """Describe an alert rule once, for Prometheus and for Grafana.
 
-A rule is *condition, operator, threshold*. The condition has a value in health too: Prometheus gets
-``(condition) operator threshold``; Grafana gets the condition as query A and the threshold as expression C, since a
-query that filters is empty in health, which Grafana calls NoData.
+A rule is *condition, operator, threshold*: Prometheus gets ``(condition) operator threshold``; Grafana gets the
+condition as query A and the threshold as expression C. A condition of a run has a value in health too. One of ranks and
+nodes is empty then, which Grafana calls NoData and the rule's ``noDataState`` calls OK: a value for each of 2,048 nodes
+would be an instance each.
 
 The texts use a tiny template of our own, ``{field}``:
 
@@ -120,11 +121,15 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """A query that Prometheus evaluates once for all rules. Where there is no Prometheus rule, it is written out."""
+    """A query that Prometheus evaluates once for all rules. Where there is no Prometheus rule, it is written out.
+
+    ``written``: what is written out instead, where that is shorter and gives at least the same series.
+    """
 
     name: str
     query: str
     meaning: str
+    written: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

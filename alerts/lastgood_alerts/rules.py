@@ -28,6 +28,7 @@ GROUPS: Final = (
 )
 RULES: Final[tuple[Rule, ...]] = tuple(rule for group in GROUPS for rule in group.rules)
 BY_NAME: Final[Mapping[str, Rule]] = {rule.name: rule for rule in RULES}
-RECORDED: Final[Mapping[str, str]] = {recording.name: recording.query for recording in RECORDINGS}
+RECORDED: Final[Mapping[str, str]] = {recording.name: recording.written or recording.query for recording in RECORDINGS}
+"""What is written out where nothing is recorded."""
 
 __all__ = ["BY_NAME", "GROUPS", "RECORDED", "RECORDINGS", "RULES"]

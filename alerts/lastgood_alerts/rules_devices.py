@@ -29,13 +29,13 @@ def _node_rule(
     name: str, severity: Severity, per_node: Recording, worst: Recording, operator: Operator, threshold: float, *,
     unit: str, summary: str, description: str, measured: str, meaning: str, change: str, for_seconds: int = 0,
 ) -> Rule:  # fmt: skip
-    """Build a rule with one instance per node; ``worst`` is the rank that stands out most."""
+    """Build a rule with one instance per node beyond the threshold; ``worst`` is the rank that stands out most."""
     pick = "min" if operator.startswith("<") else "max"
     return Rule(
         name=name,
         unit=unit,
         severity=severity,
-        condition=bounded(per_node.name, operator, threshold, pick),
+        condition=bounded(per_node.name, pick),
         operator=operator,
         threshold=threshold,
         labels=("run", "node"),

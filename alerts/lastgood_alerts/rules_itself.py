@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Final
 
 from lastgood_alerts import thresholds as t
-from lastgood_alerts.queries import ACTIVE, SCRAPED, added, ranks_with_gpu
-from lastgood_alerts.recordings import EXPORTER_FAILURES
+from lastgood_alerts.queries import ACTIVE, SCRAPED, added, with_gpu
+from lastgood_alerts.recordings import EXPORTER_FAILURES, WORST_FAILURES
 from lastgood_alerts.rule import Rule, Side
 from lastgood_alerts.sides import LAST_GOOD
 
@@ -33,10 +33,7 @@ EXPORTER_ERRORS: Final = Rule(
         Side(name="failing", query=f"count by (run, part) ({_FAILURES})", by=("run", "part")),
         Side(
             name="worst",
-            query=(
-                f"topk by (run, part) (1, {_FAILURES}) * on (run, node, rank) group_left (gpu_uuid) "
-                f"topk by (run, node, rank) (1, {ranks_with_gpu(f'lastgood_rank_info and on (run, rank) {_FAILURES}')})"
-            ),
+            query=with_gpu(WORST_FAILURES.name),
             by=("run", "part"),
             text="rank {rank} on node {node} (GPU {gpu_uuid})",
         ),

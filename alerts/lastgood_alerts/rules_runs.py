@@ -13,14 +13,13 @@ from lastgood_alerts import thresholds as t
 from lastgood_alerts.queries import (
     ACTIVE,
     ALIVE,
+    ATTEMPT_RANKS,
     NEWEST,
-    NEWEST_RANKS,
     SCRAPED,
     SINCE_EVENT,
-    nodes,
-    worst_of_run,
+    with_gpu,
 )
-from lastgood_alerts.recordings import STEP_LATE
+from lastgood_alerts.recordings import LATEST, RANKS_GONE, STEP_LATE
 from lastgood_alerts.rule import Rule, Side
 from lastgood_alerts.sides import LAST_GOOD, STEP, worst_side
 
@@ -61,19 +60,10 @@ CHECKS_STALE: Final = Rule(
 )
 
 _WORLD: Final = "max by (run) (lastgood_run_world_size)"
-_PRESENT: Final = f"count by (run) (group by (run, rank) {NEWEST_RANKS})"
+_PRESENT: Final = f"sum by (run) ({ATTEMPT_RANKS} and on (run, attempt) {NEWEST})"
 _SETTLING: Final = (
     f"(time() - max by (run) (lastgood_run_attempt_start_timestamp_seconds) < {t.ATTEMPT_SETTLES_SECONDS})"
 )
-_GONE: Final = nodes(
-    f"last_over_time(lastgood_rank_info[1h]) and on (run, attempt) {NEWEST} unless on (run, rank) {NEWEST_RANKS}"
-)
-"""Ranks of the newest attempt that were there within the hour."""
-_FIRST_GONE: Final = nodes(
-    "bottomk by (run) (1, last_over_time(lastgood_step_timestamp_seconds[1h]) * on (job, instance, run, rank) "
-    f"group_left (gpu_uuid) topk by (job, instance, run, rank) (1, {_GONE}))"
-)
-"""The rank of each run among them whose last step ended first."""
 
 RANK_SILENT: Final = Rule(
     name="RankSilent",
@@ -85,19 +75,20 @@ RANK_SILENT: Final = Rule(
     labels=("run",),
     for_seconds=t.SILENT_SECONDS,
     meaning="Ranks of the newest attempt are not scraped while others are.",
-    summary="Silent ranks in run {run}: {value}, the first was {one}. {last_good}",
+    summary="Silent ranks in run {run}: {value}, one is {one}. {last_good}",
     description=(
         "Ranks of run {run} that are silent while others report: {value} of {world}, on {nodes} node(s) as last seen; "
-        "the first was {one}. Dead processes, a dead node, a lost network; if training stands, restart it. {last_good}"
+        "scraped least within the hour: {one}. Dead processes, a dead node, a lost network; if training stands, "
+        "restart it. {last_good}"
     ),
     link="run",
     sides=(
         LAST_GOOD,
         Side(name="world", query=_WORLD),
-        Side(name="nodes", query=f"count by (run) (group by (run, node) ({_GONE}))"),
+        Side(name="nodes", query=f"count by (run) (group by (run, node) ({RANKS_GONE.name}))"),
         Side(
             name="one",
-            query=_FIRST_GONE,
+            query=f"bottomk by (run) (1, {RANKS_GONE.name})",
             text="rank {rank} on node {node} (GPU {gpu_uuid})",
             unknown="not known: it was not scraped in the last hour",
         ),
@@ -128,7 +119,7 @@ STEP_STALLED: Final = Rule(
         LAST_GOOD,
         STEP,
         Side(name="late", query=f"count by (run) ({_LATE})"),
-        worst_side(worst_of_run(_LATE), by=("run",)),
+        worst_side(with_gpu(LATEST.name), by=("run",)),
     ),
     change="`STALLED_FOR_SECONDS`: higher when one scrape takes longer.",
 )

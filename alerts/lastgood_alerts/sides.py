@@ -32,7 +32,7 @@ def window_side(edge: str) -> Side:
 
 
 def worst_side(query: str, by: tuple[str, ...] = ("run", "node"), measured: str = "") -> Side:
-    """Return who stands out most: rank, node and GPU. ``query`` comes from :func:`lastgood_alerts.queries.worst`."""
+    """Return who stands out most: rank, node and GPU. ``query``: see :func:`lastgood_alerts.queries.with_gpu`."""
     said = f", {measured}" if measured else ""
     return Side(
         name="worst",
