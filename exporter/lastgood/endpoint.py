@@ -57,7 +57,8 @@ class Endpoint:
             self._thread = threading.Thread(target=self._server.serve_forever, args=(_POLL_SECONDS,), daemon=True)
             self._thread.name = "lastgood-metrics"
             self._thread.start()
-        except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: no more threads
+        # TypeError: an address that is no text that could be sent; RuntimeError: no more threads.
+        except (OSError, ValueError, TypeError, RuntimeError) as error:
             log.warning("no metrics endpoint on %s: %s. Training goes on.", self.address or "all interfaces", error)
             on_error("delivery")
         else:

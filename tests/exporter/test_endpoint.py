@@ -90,7 +90,10 @@ def test_without_a_free_port_there_is_one_warning_one_count_and_no_port(
     failed.close()
 
 
-@pytest.mark.parametrize(("address", "port"), [("203.0.113.9", 0), ("no such host", 0), ("127.0.0.1", 70_000)])
+@pytest.mark.parametrize(
+    ("address", "port"),
+    [("203.0.113.9", 0), ("no such host", 0), ("127.0.0.1", 70_000), ("\udcff", 0), ("a" * 300, 0), ("a\0b", 0)],
+)
 def test_an_address_that_cannot_be_had_never_raises(
     registry: CollectorRegistry, address: str, port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
