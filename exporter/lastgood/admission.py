@@ -1,8 +1,9 @@
 """Decide who may post to a server of ours, and read what is posted. Framework-free: body, headers, client address.
 
-Who may post: whoever shows the token, and without one only this machine itself. A web page must not be able to post
-through a visitor's browser, so without a token the request has to name a loopback host, must not have come through
-a proxy, and needs a JSON content type (which a page cannot send to another origin unasked). Not covered: quotas.
+Who may post: whoever shows the token, from wherever; on a server that has no token, this machine alone. A web page must
+not be able to post through a visitor's browser, so without a token the request has to name a loopback host, must not
+have come through a proxy, and needs a JSON content type (which a page cannot send to another origin unasked). Not
+covered: quotas.
 """
 
 from __future__ import annotations
@@ -32,13 +33,18 @@ def lower_names(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def authorise(headers: Mapping[str, str], client_host: str, token: str | None) -> None:
-    """Let the token pass, and without one this machine. Raises :class:`Refusal` 401. ``headers``: lower-case names."""
+    """Let the token pass, and where there is none this machine. Raises :class:`Refusal` 401.
+
+    ``headers``: lower-case names. ``token``: the server's; where it has one, this machine has to show it too.
+    """
     given = headers.get("authorization")
     if given is not None:
         scheme, _, shown = given.partition(" ")
         if not (token and scheme.lower() == "bearer" and same(shown.strip(), token)):
             raise Refusal(401, "this is not the token: send 'Authorization: Bearer $LASTGOOD_TOKEN' of this server")
-    elif not _is_local(headers, client_host):
+    elif token:
+        raise Refusal(401, "no token was shown: send 'Authorization: Bearer $LASTGOOD_TOKEN' of this server")
+    elif not is_local(headers, client_host):
         raise Refusal(401, "only this machine may post without a token: set LASTGOOD_TOKEN here and there")
 
 
@@ -95,7 +101,8 @@ def is_loopback(host: str) -> bool:
     return (mapped or address).is_loopback
 
 
-def _is_local(headers: Mapping[str, str], client_host: str) -> bool:
+def is_local(headers: Mapping[str, str], client_host: str) -> bool:
+    """Tell whether a request comes from this machine, under its name and past no proxy. Header names: lower case."""
     if not is_loopback(client_host) or any(name in headers for name in _PROXY_HEADERS):
         return False
     try:

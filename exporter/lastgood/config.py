@@ -56,7 +56,8 @@ class Config:
     console_url: str = ""
     """Base address of a console or ``lastgood serve`` that is sent findings, verdicts and saves at once."""
     token: str = dataclasses.field(default="", repr=False)
-    """Bearer token for ``console_url``. Never logged, never journaled."""
+    """Bearer token for ``console_url``, the same as there. A console that has one takes nothing without it, not even
+    from its own machine. Never logged, never journaled."""
     push_url: str = ""
     """Remote-write address that this rank pushes its metrics to, such as ``http://prometheus:9090/api/v1/write``, for a
     Prometheus that cannot scrape the ranks. Needs the extra ``push``."""

@@ -108,6 +108,8 @@ def test_a_file_of_heartbeats_that_is_not_ours_holds_none(tmp_path: Path) -> Non
         (None, LOCAL, {}, 200),
         (None, REMOTE, {}, 401),
         ("secret", REMOTE, {}, 401),
+        ("secret", LOCAL, {}, 401),
+        ("secret", LOCAL, {"Authorization": "Bearer secret"}, 200),
         ("secret", REMOTE, {"Authorization": "Bearer secret"}, 200),
         ("secret", REMOTE, {"Authorization": "Bearer wrong"}, 401),
         ("secret", LOCAL, {"Authorization": "Bearer wrong"}, 401),
@@ -116,7 +118,7 @@ def test_a_file_of_heartbeats_that_is_not_ours_holds_none(tmp_path: Path) -> Non
         (None, LOCAL, {"Content-Type": "text/plain"}, 415),
     ],
 )
-def test_only_this_machine_or_whoever_shows_the_token_may_post(
+def test_whoever_shows_the_token_may_post_and_without_one_only_this_machine(
     tmp_path: Path, token: str | None, client: str, headers: dict[str, str], status: int
 ) -> None:
     taken = intake(tmp_path, token=token)
@@ -154,6 +156,21 @@ def test_a_signature_is_as_good_as_the_token_while_it_is_recent(
 ) -> None:
     got, answer = intake(tmp_path, token="t", secret="key").accept(PAYLOAD, headers, REMOTE)
     assert (got, reason in answer.get("error", "")) == (status, True)
+
+
+@pytest.mark.parametrize("client", [LOCAL, REMOTE])
+def test_a_console_with_a_secret_alone_takes_nothing_unsigned(tmp_path: Path, client: str) -> None:
+    taken = intake(tmp_path, secret="key")
+    status, answer = taken.accept(PAYLOAD, JSON, client)
+    assert (status, answer["error"].partition(":")[0]) == (401, "not signed")
+    assert taken.accept(PAYLOAD, JSON | {"Authorization": "Bearer key"}, client)[0] == 401
+    assert taken.accept(PAYLOAD, signed(), client)[0] == 200
+
+
+def test_a_console_with_token_and_secret_takes_either_of_them(tmp_path: Path) -> None:
+    taken = intake(tmp_path, token="t", secret="key")
+    assert taken.accept(PAYLOAD, JSON, LOCAL)[0] == 401
+    assert taken.accept(PAYLOAD, JSON | {"Authorization": "Bearer t"}, REMOTE)[0] == 200
 
 
 def test_a_console_without_a_secret_takes_the_token_beside_a_signature(tmp_path: Path) -> None:

@@ -92,6 +92,15 @@ def test_the_token_lets_anybody_write(store: Store, journal: PeopleJournal) -> N
     assert acknowledged(store) == "mira"
 
 
+def test_who_sits_at_this_machine_needs_no_token_on_the_page(store: Store, journal: PeopleJournal) -> None:
+    desk = Desk(store, journal, TOKEN)
+    assert not desk.needs_token(HERE)
+    with pytest.raises(ActionError, match="this is not the token"):
+        desk.act("llama-7b", incident_of(store), Saying("acknowledge", by="mira", token="guess"), HERE)
+    desk.act("llama-7b", incident_of(store), Saying("acknowledge", by="mira"), HERE)
+    assert acknowledged(store) == "mira"
+
+
 def test_a_sign_in_gives_the_name_and_needs_no_token(store: Store, journal: PeopleJournal) -> None:
     desk = Desk(store, journal, TOKEN)
     assert not desk.needs_token(SIGNED_IN)

@@ -110,6 +110,16 @@ def test_an_object_store_holds_no_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         main(["s3://runs"])
 
 
+def test_a_webhook_secret_without_a_token_is_refused_since_alertmanager_cannot_sign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lastgood_console.stack.command.find_programs", lambda: PROGRAMS)
+    monkeypatch.setenv("LASTGOOD_WEBHOOK_SECRET", "key")
+    monkeypatch.delenv("LASTGOOD_TOKEN", raising=False)
+    with pytest.raises(ConfigError, match="Alertmanager cannot sign: set LASTGOOD_TOKEN too"):
+        main([str(tmp_path / "runs")])
+
+
 def test_the_demo_goes_into_a_folder_of_runs_not_into_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "journal").mkdir()
     monkeypatch.setattr("lastgood_console.stack.command.find_programs", lambda: PROGRAMS)

@@ -84,7 +84,8 @@ REMOTE, LOCAL = "10.0.0.7", "127.0.0.1"
     [
         (None, LOCAL, {}, 200),
         (None, "::ffff:127.0.0.1", {}, 200),
-        ("secret", LOCAL, {}, 200),
+        ("secret", LOCAL, {}, 401),
+        ("secret", LOCAL, {"Authorization": "Bearer secret"}, 200),
         (None, REMOTE, {}, 401),
         ("secret", REMOTE, {}, 401),
         ("secret", REMOTE, {"Authorization": "Bearer secret"}, 200),
@@ -104,7 +105,7 @@ REMOTE, LOCAL = "10.0.0.7", "127.0.0.1"
         (None, LOCAL, {"Content-Type": ""}, 415),
     ],
 )
-def test_only_this_machine_or_whoever_shows_the_token_may_post(
+def test_whoever_shows_the_token_may_post_and_without_one_only_this_machine(
     tmp_path: Path, token: str | None, client: str, headers: dict[str, str], status: int
 ) -> None:
     answer = EventIntake(tmp_path, Sink(), token).accept(body(event(1)), JSON | headers, client)

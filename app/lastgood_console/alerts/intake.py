@@ -75,6 +75,8 @@ class AlertIntake:
         by_token = self._secret is None and "authorization" in headers
         if is_signed(headers) and not by_token:
             check_signature(body, headers, self._secret, now)
+        elif self._secret and not self._token:
+            raise Refusal(401, "not signed: sign with this console's LASTGOOD_WEBHOOK_SECRET, or give it a token too")
         else:
             authorise(headers, client_host, self._token)
 

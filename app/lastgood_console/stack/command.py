@@ -9,7 +9,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NoReturn
@@ -96,6 +96,14 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
+def _token(environ: Mapping[str, str]) -> str | None:
+    """Return what the servers show the console. Raises :class:`ConfigError` when it would refuse Alertmanager."""
+    token = environ.get("LASTGOOD_TOKEN") or None
+    if environ.get("LASTGOOD_WEBHOOK_SECRET") and token is None:
+        raise ConfigError("LASTGOOD_WEBHOOK_SECRET is set, but Alertmanager cannot sign: set LASTGOOD_TOKEN too")
+    return token
+
+
 def _layout(options: argparse.Namespace, runs: Sequence[Path]) -> Layout:
     kept = default_state_dir(runs).absolute()
     folder, state = kept / "stack", kept
@@ -111,7 +119,7 @@ def _layout(options: argparse.Namespace, runs: Sequence[Path]) -> Layout:
         state=state,
         ports=ports,
         scrape_seconds=options.scrape_interval,
-        token=os.environ.get("LASTGOOD_TOKEN") or None,
+        token=_token(os.environ),
     )
 
 
