@@ -49,7 +49,7 @@ _EQUAL: Final = _norms(CLEAN, dict.fromkeys(range(4), 1.0))
 """Every norm is 1: the spread is the floor, 0.01."""
 _WIDE: Final = _norms(healthy(nodes=("node-a", "node-b", "node-c")), {0: 1, 1: 2, 2: 3, 3: 4, 4: 5, 5: 6})
 """Norms 1 to 6: median 3.5, median distance 1.5, robust deviation 2.2239."""
-_HUNDREDS: Final = fleet(20).all_of("lastgood_grad_norm", 100)
+_HUNDREDS: Final = fleet(6).all_of("lastgood_grad_norm", 100)
 """Every norm is 100: the spread is 1, so that boundaries are exact."""
 _MOVED: Final = [rank_series(RUN, rank, f"node-{rank}", 0, 1).all_of("lastgood_grad_norm", 1) for rank in (0, 1)]
 _NORM: Final = [
@@ -156,6 +156,18 @@ _NORM: Final = [
         (on_node(100, f"{THREE}, 100 deviations)"), on_node(50, f"{THREE}, 50 deviations)", run="other")),
     ),
     Case("GradNormOutlier", "is silent at the boundary", _norms(_HUNDREDS, {3: 108})),
+    Case("GradNormOutlier", "is silent at the lower boundary", _norms(_HUNDREDS, {3: 92})),
+    Case(
+        "GradNormOutlier",
+        "fires for a norm somewhat too small",
+        _norms(_HUNDREDS, {3: 90}),
+        (on_node(10, "rank 3 on node node-03 (GPU GPU-0003, 10 deviations)", "node-03"),),
+    ),
+    Case(
+        "GradNormOutlier",
+        "does not compare a small reduced norm",
+        each(_EQUAL, "grad_norm", {0: 1, 1: 1, 2: 1, 3: 0.1}, stage="reduced"),
+    ),
     Case(
         "GradNormOutlier",
         "compares local norms with local norms",
