@@ -42,7 +42,8 @@ __all__ = [
 ]
 
 MOST_MARKS: Final = 600
-"""With more marks, the picture narrows to the window's surroundings and passes merge into spans."""
+"""With more marks, the picture narrows to the window's surroundings and passes merge into spans. Alerts alike count as
+few, since pictures condense them."""
 
 _PHASES: Final = {"loss": " in the loss", "local": " before the reduce", "reduced": " after the reduce"}
 STATUS_TONES: Final[Mapping[str, Tone]] = {
@@ -77,7 +78,7 @@ def entries(state: RunState, incident: Incident) -> tuple[TimelineEntry, ...]:
         *_restarts(state, shown),
         *_outcome(incident),
     ]
-    if len(found) > MOST_MARKS:
+    if _are_many(found):
         found = _merged(_near(found, incident, clock))
     found += _steps(found, shown, incident, clock)
     return tuple(sorted(found, key=lambda e: (e.known_at, e.at, LANES.index(e.lane), e.text)))
@@ -381,10 +382,14 @@ def injection_text(events: Sequence[Event]) -> str:
 # many marks
 
 
+def _are_many(found: Sequence[TimelineEntry]) -> bool:
+    return len(condensed(found)) > MOST_MARKS
+
+
 def _near(found: list[TimelineEntry], incident: Incident, clock: StepClock) -> list[TimelineEntry]:
     """Keep what lies around the window: as much before it as it is long (and a minute), and all that followed.
 
-    What people said is kept whenever they said it.
+    What people said is kept whenever they said it, and every alert: whoever exports an incident has all of them.
     """
     window = incident.window
     began = (clock.at(Point(window.start_attempt, window.start)) if window else None) or incident.opened_at
@@ -392,13 +397,14 @@ def _near(found: list[TimelineEntry], incident: Incident, clock: StepClock) -> l
     low = (wording.moment(began) - length).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     end = incident.recovered_at or incident.closed_at or max(e.until for e in found)
     high = (wording.moment(end) + length).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    near = [e for e in found if (e.until >= low and e.at <= high) or e.kind in SAID_KINDS]
-    return [e if e.kind in SAID_KINDS else replace(e, at=max(e.at, low), until=min(e.until, high)) for e in near]
+    kept = SAID_KINDS | {"alert"}
+    near = [e for e in found if (e.until >= low and e.at <= high) or e.kind in kept]
+    return [e if e.kind in kept else replace(e, at=max(e.at, low), until=min(e.until, high)) for e in near]
 
 
 def _merged(found: list[TimelineEntry]) -> list[TimelineEntry]:
     """Merge neighbouring passes of one check into one span, when there are still too many marks."""
-    if len(found) <= MOST_MARKS:
+    if not _are_many(found):
         return found
     rest = [e for e in found if e.lane not in CHECKS]
     checks = sorted((e for e in found if e.lane in CHECKS), key=lambda e: (e.lane, e.attempt or 0, e.at))

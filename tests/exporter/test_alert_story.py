@@ -144,6 +144,23 @@ def test_a_thousand_alike_are_all_entries_and_five_rows() -> None:
     assert [e for e in timeline.condensed(found) if e.kind != "alert"] == [e for e in found if e.kind != "alert"]
 
 
+def test_no_alert_of_an_incident_is_dropped_among_many_marks() -> None:
+    saves = tuple(replace(OPEN.checkpoints[0], step=n, path=f"s-{n}", saved_at=states.at(n)) for n in range(1_000))
+    early = states.alert(1_531, starts_at=states.at(-90_000), fingerprint="early")
+    over = states.alert(900_000, status="resolved", starts_at=states.at(1_529), ends_at=None)
+    entries = told(early, over, state=replace(OPEN, checkpoints=saves))
+    assert [(e.at, e.known_at) for e in entries] == [
+        (states.at(-90_000), states.at(1_531)),
+        (states.at(900_000), states.at(900_000)),
+    ]
+
+
+def test_many_alerts_alike_narrow_no_picture() -> None:
+    many = tuple(states.alert(1_531, starts_at=states.at(1_529), fingerprint=str(n), rank=n) for n in range(1000))
+    alone, among = (timeline.entries(s, s.incidents[0]) for s in (OPEN, replace(OPEN, annotations=many)))
+    assert [e for e in among if e.kind != "alert"] == list(alone)
+
+
 def test_an_alert_is_no_sign_of_life_and_no_cost() -> None:
     history = History().start().save(50).find("replay", 100, [3])
     before = history.state()
