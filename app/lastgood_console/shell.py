@@ -7,12 +7,15 @@ from typing import Final
 import streamlit as st
 
 from lastgood_console.characters import escape
-from lastgood_console.components.heads import freshness
+from lastgood_console.components.alert_facts import Alerts, read_alerts
+from lastgood_console.components.heads import freshness, rfc3339
+from lastgood_console.components.triage import RunRow, rows
 from lastgood_console.export.tokens import ThemeName
 from lastgood_console.store import STALE_SECONDS, Snapshot, current
 
 TICK_SECONDS: Final = 2.0
 """How often a page looks for news. What has not changed is not drawn again."""
+WEEK_SECONDS: Final = 7 * 86_400.0
 INCIDENT_PAGE: Final = "views/incident.py"
 OVERVIEW_PAGE: Final = "views/overview.py"
 
@@ -25,6 +28,25 @@ def theme_name() -> ThemeName:
 def fresh_html(snapshot: Snapshot, now: float) -> str:
     """Return how old the data is."""
     return freshness(snapshot.read_at, now, STALE_SECONDS)
+
+
+def all_alerts(snapshot: Snapshot, now: float) -> Alerts:
+    """Return the alerts of the last week. ``now``: unix seconds."""
+    since = rfc3339(now - WEEK_SECONDS)
+    return read_alerts(snapshot.states, snapshot.stray_alerts, since, snapshot.alert_texts)
+
+
+def outside_alerts(snapshot: Snapshot, now: float) -> Alerts:
+    """Return the alerts of the last week that name no incident. ``now``: unix seconds."""
+    return all_alerts(snapshot, now).outside(snapshot.states)
+
+
+def runs_of(snapshot: Snapshot, outside: Alerts, now: str) -> tuple[RunRow, ...]:
+    """Return how the runs of a snapshot stand. ``outside``: alerts that name no incident; ``now``: RFC 3339."""
+    return rows(
+        snapshot.states.values(), progress=snapshot.progress, silent_seconds=snapshot.silent_seconds,
+        alerts=outside.standing, now=now,
+    )  # fmt: skip
 
 
 def link_to_incident(label: str, run: str, incident: str | None = None) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from lastgood.events import Event, ProgressData
 from lastgood.state import RunState
 from lastgood_console.alerts.fleet import FleetAlerts, Heartbeat
+from lastgood_console.alerts.texts import TextKey
 
 REFRESH_SECONDS: Final = 1.0
 STALE_SECONDS: Final = 60.0
@@ -60,6 +61,7 @@ class Snapshot:
     read_at: float | None = None
     stray_alerts: tuple[Event, ...] = ()
     heartbeats: tuple[Heartbeat, ...] = ()
+    alert_texts: Mapping[TextKey, str] = field(default_factory=dict)
 
 
 class Store:
@@ -103,7 +105,8 @@ class Store:
         silent = {name: now - at for name, s in states.items() if s.active and (at := self._written_at(s)) is not None}
         strays = self._fleet.alerts if self._fleet else ()
         beats = self._fleet.heartbeats if self._fleet else ()
-        snapshot = Snapshot(states, progress, silent, self.ledger.last_read_at, strays, beats)
+        texts = self._fleet.texts.newest if self._fleet else {}
+        snapshot = Snapshot(states, progress, silent, self.ledger.last_read_at, strays, beats, texts)
         with self._lock:
             self._snapshot = snapshot
 

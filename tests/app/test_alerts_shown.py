@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.app import console_states as console_states
@@ -11,16 +12,27 @@ from tests.app.fixtures import states
 from tests.app.pages import NOW, markup, open_page, shown
 
 from lastgood.events import Event, utc
+from lastgood.state import RunState
 from lastgood_console.alerts.fleet import FLEET, FleetAlerts, Heartbeat
-from lastgood_console.components.alerts import path_html, severity_mark, standing_alerts
+from lastgood_console.components.alert_facts import read_alerts
+from lastgood_console.components.alerts import path_html, severity_mark
+from lastgood_console.components.triage import RunRow, consequence, headline, rows
 
 BEAT = Heartbeat("alertmanager", "http://alertmanager:9093", NOW - 40, True)
 
 
-def stray(name: str, fingerprint: str, **changes: object) -> Event:
+def stray(name: str, fingerprint: str, **changes: Any) -> Event:
     """Return an alert that began a minute before the page is opened and names no incident."""
     began = utc(NOW - 60)
-    made = states.alert(0, name=name, fingerprint=fingerprint, starts_at=began, incident=None, node=None, **changes)
+    told: dict[str, Any] = {
+        "starts_at": began,
+        "incident": None,
+        "node": None,
+        "name": name,
+        "fingerprint": fingerprint,
+        **changes,
+    }
+    made = states.alert(0, **told)
     return replace(made, run=FLEET, attempt=0, time=began)
 
 
@@ -64,19 +76,23 @@ def test_an_alert_path_that_died_is_a_warning(beat: Heartbeat, words: str) -> No
     assert "lg-stale" in path_html([beat], NOW)
 
 
+def outside(found: dict[str, RunState], strays: list[Event], since: str = "") -> list[Event]:
+    return list(read_alerts(found, strays, since).outside(found).standing)
+
+
 def test_what_is_over_or_named_or_long_ago_does_not_stand() -> None:
     state = states.gradient()
-    assert standing_alerts({state.run: state}, []) == []
+    assert outside({state.run: state}, []) == []
     fired = stray("X", "a")
     over = stray("X", "a", status="resolved", ends_at=utc(NOW - 30))
-    assert standing_alerts({}, [fired, over]) == []
-    assert standing_alerts({}, [fired], since=utc(NOW)) == []
-    assert standing_alerts({}, [fired], since=utc(NOW - 100)) == [fired]
+    assert outside({}, [fired, over]) == []
+    assert outside({}, [fired], since=utc(NOW)) == []
+    assert outside({}, [fired], since=utc(NOW - 100)) == [fired]
 
 
 def test_a_stray_alert_of_a_run_that_became_known_is_told_by_the_run() -> None:
     state = states.gradient(annotations=())
-    assert standing_alerts({state.run: state}, [replace(stray("X", "a"), run=state.run)]) == []
+    assert outside({state.run: state}, [replace(stray("X", "a"), run=state.run)]) == []
 
 
 @pytest.mark.parametrize(
@@ -127,3 +143,132 @@ def test_an_address_with_a_run_that_is_not_known_says_so(tmp_path: Path) -> None
     said = shown(open_page(console_states.clean(), run="<b>x</b>"))
     assert "No run is called '<b>x</b>'; all are shown." in said
     assert "quiet" in said
+
+
+def fired(name: str, fingerprint: str = "a", **changes: Any) -> Event:
+    """Return an alert of the run "quiet" that began three minutes ago and names no incident."""
+    began = utc(NOW - 180)
+    told: dict[str, Any] = {
+        "starts_at": began,
+        "incident": None,
+        "node": None,
+        "name": name,
+        "fingerprint": fingerprint,
+        **changes,
+    }
+    return replace(states.alert(0, **told), run="quiet", time=began, node=changes.get("node"))
+
+
+def quiet(*alerts: Event, ended: bool = False) -> RunState:
+    return replace(console_states.clean(ended=ended), annotations=alerts)
+
+
+WARNING = fired("UncorrectedEcc", "b", severity="warning", node="node-b", summary="Memory errors on node-b.")
+RESOLVED = {"status": "resolved", "ends_at": utc(NOW - 60)}
+
+
+def decided(*alerts: Event, silent: float = 0.0, state: RunState | None = None) -> RunRow:
+    known = state or quiet(*alerts)
+    found = read_alerts({known.run: known}, []).outside({known.run: known})
+    (row,) = rows([known], silent_seconds={"quiet": silent}, alerts=found.standing, now=utc(NOW))
+    return row
+
+
+def test_a_critical_alert_of_a_run_decides_its_row_and_the_headline() -> None:
+    row = decided(WARNING, fired("StepStalled"))
+    assert (row.symbol, row.words) == ("critical", "StepStalled for 3 min and 1 more alert")
+    assert headline([row]) == "A critical alert stands in one run."
+    assert consequence([row]) == "quiet: StepStalled for 3 min and 1 more alert."
+    assert decided(fired("StepStalled"), silent=90.0).words == "StepStalled for 3 min; silent for 90 s"
+
+
+def test_a_warning_is_said_below_what_is_critical() -> None:
+    row = decided(WARNING)
+    assert (row.symbol, row.words) == ("warning", "UncorrectedEcc for 3 min")
+    assert headline([row]) == "1 run, no open incident."
+    assert decided(fired("GoodputLow", severity="info")).words == "healthy"
+
+
+def test_a_lost_alert_decides_until_the_next_attempt_starts() -> None:
+    lost = fired("StepStalled", status="lost", reason="MissingSeries")
+    assert decided(lost).words == "StepStalled lost, not recovered"
+    restarted = quiet(lost)
+    again = replace(restarted.attempts[0], number=2, started_at=utc(NOW - 10))
+    assert decided(state=replace(restarted, attempts=(*restarted.attempts, again))).words == "healthy"
+
+
+def test_a_stall_that_resolved_because_its_ranks_vanished_leaves_no_healthy_run() -> None:
+    both = fired("StepStalled"), fired("StepStalled", **RESOLVED)
+    assert decided(*both, silent=90.0).words == "silent for 90 s"
+    assert decided(*both, silent=10.0).words == "healthy"
+
+
+def test_a_run_that_completed_has_left_its_alerts_behind() -> None:
+    before = fired("StepStalled", starts_at=console_states.at(100))
+    assert decided(state=quiet(before, ended=True)).words == "completed"
+    after = fired("RunVanished")
+    assert decided(state=quiet(after, ended=True)).words == "RunVanished for 3 min"
+
+
+def test_a_run_with_an_open_incident_says_its_critical_alert_too() -> None:
+    base = console_states.gradient(recovered=False)
+    state = replace(base, annotations=(replace(fired("StepStalled"), run=base.run),))
+    found = read_alerts({state.run: state}, []).outside({state.run: state})
+    (row,) = rows([state], alerts=found.standing, now=utc(NOW))
+    assert row.words.endswith("; StepStalled for 3 min")
+    assert consequence([row]).endswith("is accused; StepStalled for 3 min.")
+    assert headline([row, decided(fired("X"))]) == "One run needs a decision. A critical alert stands in one more."
+
+
+def test_the_link_of_an_alert_about_a_run_shows_it_there() -> None:
+    app = open_page(quiet(fired("StepStalled", summary="Training stands.")), page="incident", run="quiet")
+    said = shown(app)
+    assert said.startswith("quiet StepStalled for 3 min. No finding in 150 steps.")
+    assert "StepStalled critical 02:55:02 quiet – Training stands. Grafana" in said
+    assert '<a href="runbook?name=StepStalled">StepStalled</a>' in markup(app)
+
+
+def test_a_run_whose_incident_is_over_still_shows_the_alerts_that_it_does_not_name() -> None:
+    base = console_states.gradient()
+    state = replace(base, annotations=(replace(fired("StepStalled"), run=base.run),))
+    assert "StepStalled critical 02:55:02" in shown(open_page(state, page="incident", run=base.run))
+
+
+def test_the_link_of_an_alert_about_a_node_shows_it_there() -> None:
+    other = fired("PowerDeviates", "c", severity="warning", node="node-c")
+    app = open_page(quiet(WARNING, other), page="nodes", node="node-b")
+    said = shown(app)
+    assert "UncorrectedEcc warning 02:55:02 quiet node-b Memory errors on node-b. Grafana" in said
+    assert "PowerDeviates" not in said
+    assert '<a href="nodes?node=node-b">node-b</a>' in markup(app)
+
+
+@pytest.mark.parametrize("known", [(), (console_states.clean(),)])
+def test_an_alert_about_a_node_that_runs_nothing_is_shown_all_the_same(
+    tmp_path: Path, known: tuple[RunState, ...]
+) -> None:
+    lone = replace(stray("NodeNotGpu", "a", node="node-9"), node="node-9")
+    assert "NodeNotGpu critical" in shown(open_page(*known, page="nodes", fleet=fleet(tmp_path, lone), node="node-9"))
+
+
+def test_what_is_over_is_shown_below_what_stands_at_most_ten() -> None:
+    pairs = [(fired("StepStalled", f"{n:02}"), fired("StepStalled", f"{n:02}", **RESOLVED)) for n in range(12)]
+    app = open_page(quiet(WARNING, *(event for pair in pairs for event in pair)))
+    said = shown(app)
+    assert said.index("UncorrectedEcc warning") < said.index("Over, newest first")
+    assert said.count("StepStalled critical 02:55:02 to 02:57:02") == 10
+    assert "and 2 more" in said
+    assert markup(app).count("lg-tr-over") == 10
+
+
+def test_a_run_without_any_alert_has_no_section_on_them() -> None:
+    assert "Alerts" not in shown(open_page(quiet(), page="incident", run="quiet"))
+    assert "Alerts" not in shown(open_page(quiet(), page="nodes"))
+
+
+def test_an_alert_in_the_timeline_leads_to_its_runbook() -> None:
+    late = states.alert(1_531, starts_at=states.at(1_529))
+    app = open_page(states.gradient(annotations=(late,)), page="incident")
+    assert '<a href="runbook?name=ReplayMismatch">ReplayMismatch</a> fired about step 100' in markup(app)
+    foreign = states.alert(1_531, starts_at=states.at(1_529), name="<b>Foreign</b>")
+    assert "runbook?name" not in markup(open_page(states.gradient(annotations=(foreign,)), page="incident"))

@@ -35,7 +35,15 @@ def test_the_consequence_says_what_to_do_about_the_runs_in_trouble() -> None:
 def test_a_run_that_stopped_writing_is_not_healthy() -> None:
     silent = row(states.clean(ended=False), None, 400.0)
     assert (silent.symbol, silent.words) == ("warning", "silent for 6 min: it may have ended without a word")
-    assert row(states.clean(ended=False), None, 100.0).words == "healthy"
+    assert row(states.clean(ended=False), None, 90.0).words == "silent for 90 s"
+    assert row(states.clean(ended=False), None, 55.0).words == "healthy"
+
+
+def test_a_run_of_slow_steps_or_before_its_first_is_not_silent() -> None:
+    assert row(states.clean(ended=False), {"step_seconds": 40.0}, 100.0).words == "healthy"
+    assert row(states.clean(ended=False), {"step_seconds": 40.0}, 130.0).words == "silent for 2 min"
+    assert row(states.empty(), None, 200.0).words == "healthy"
+    assert row(states.empty(), None, 320.0).symbol == "warning"
 
 
 @pytest.mark.parametrize("reason", ["exception", "signal"])

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from lastgood.events import Event
 from lastgood.posted import PostedEvents, read_events
+from lastgood_console.alerts.texts import AlertTexts
 
 WATCHDOG: Final = "Watchdog"
 FLEET: Final = "_fleet"
@@ -42,6 +43,7 @@ class FleetAlerts:
     def __init__(self, state_dir: Path) -> None:
         self._posted = PostedEvents(Path(state_dir) / "alerts")
         self._beats_file = Path(state_dir) / "alerts" / "heartbeats.json"
+        self.texts = AlertTexts(Path(state_dir) / "alerts" / "texts.json")
         self._lock = Lock()
         self._alerts = self._read_alerts()
         self._beats = {(beat.source, beat.sender): beat for beat in _read_beats(self._beats_file)}

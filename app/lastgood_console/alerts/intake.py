@@ -6,18 +6,20 @@ so an alerting system that got its 200 may forget the alert, and whatever kills 
 
 The id of an alert's event is computed from fingerprint, start and status. So the repeats that every alerting system
 sends are the same event, as is the copy that a second Alertmanager of a pair sends; the order of arrival means
-nothing, and *resolved* is an event of its own.
+nothing, and *resolved* is an event of its own. A repeat with another text keeps that text for what stands
+(:mod:`lastgood_console.alerts.texts`): the event of the timeline is the first one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 from lastgood.admission import Refusal, authorise, expect_type, lower_names, read_json
+from lastgood.alert_story import alerts_in
 from lastgood.events import AlertData, Event, utc
 from lastgood.posted import PostedEvents
 from lastgood.state import RunState
@@ -96,10 +98,21 @@ class AlertIntake:
         """Keep the alerts, synced, and return how many of them are new."""
         states = {n.run: self._runs.run(n.run) for n in notices if n.run is not None}
         events = [(event_of(n, states.get(n.run or ""), now), n.run) for n in notices]
-        new = len(self._posted.keep(event for event, run in events if run is not None))
+        of_runs = self._posted.keep(event for event, run in events if run is not None)
         strays = [event for event, run in events if run is None or states[run] is None]
         kept = self.fleet.keep(strays) if strays else []
-        return new + sum(event.run == FLEET for event in kept)
+        new = [*of_runs, *(event for event in kept if event.run == FLEET)]
+        self._keep_texts([event for event, _ in events], new, states.values())
+        return len(new)
+
+    def _keep_texts(self, events: Sequence[Event], new: Sequence[Event], states: Iterable[RunState | None]) -> None:
+        """Keep what the repeats say, where it is no longer what their alerts said first."""
+        ids = {event.id for event in new}
+        repeats = [event for event in events if event.id not in ids and event.data["status"] == "firing"]
+        if repeats:
+            of_runs = (event for state in states if state for event in alerts_in(state.annotations))
+            known = {event.id: str(event.data.get("summary", "")) for event in (*self.fleet.alerts, *of_runs)}
+            self.fleet.texts.keep(repeats, known)
 
 
 def event_of(notice: Notice, state: RunState | None, now: float) -> Event:

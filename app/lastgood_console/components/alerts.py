@@ -1,18 +1,23 @@
-"""Draw alerts: which stand, since when, what they say, and whether the way they come is alive."""
+"""Draw alerts: which stand, since when, what they say, which are over, and whether the way they come is alive.
+
+The name of an alert leads to its runbook, its node to what is known about that node.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
+from urllib.parse import quote
 
-from lastgood.alert_story import SOURCES, alerts_in, standing
+from lastgood.alert_story import SOURCES
 from lastgood.events import Event
-from lastgood.state import RunState
 from lastgood.wording import age_text, moment
 from lastgood_console.alerts.fleet import FLEET, Heartbeat
 from lastgood_console.characters import escape
+from lastgood_console.components.alert_facts import Alerts, name_of, severity_of
+from lastgood_console.components.heads import empty, section
 from lastgood_console.components.symbols import Symbol, marked, symbol
-from lastgood_console.components.tables import NOTHING, Column, table_html
+from lastgood_console.components.tables import NOTHING, Column, runbook_link, table_html
 
 LATE_SECONDS: Final = 5 * 3600.0
 """Alerting systems repeat what still fires every four hours; a Watchdog later than this did not come."""
@@ -20,12 +25,12 @@ SOON_SECONDS: Final = 900.0
 """A Watchdog that usually comes more often (every 5 minutes by our configurations) is late after three of its gaps,
 and not before this: a restart of the console or of Alertmanager is no silence."""
 MOST_ALERTS: Final = 20
+MOST_OVER: Final = 10
 COLUMNS: Final = (
-    Column("Alert", "nowrap"), Column("Severity", "nowrap"), Column("Since (UTC)", "nowrap"), Column("Run"),
-    Column("Node"), Column("What it says", "prose"), Column("From", "nowrap"),
+    Column("Alert", "nowrap"), Column("Severity", "nowrap"), Column("Since (UTC)", "nowrap"), Column("Run", "nowrap"),
+    Column("Node", "nowrap"), Column("What it says", "prose"), Column("From", "nowrap"),
 )  # fmt: skip
 _SEVERITIES: Final[Mapping[str, Symbol]] = {"critical": "critical", "warning": "warning"}
-_ORDER: Final = {"critical": 0, "warning": 1}
 _STATUSES: Final = {
     "lost": "lost, not recovered",
     "no_data": "the rule has no data",
@@ -39,21 +44,33 @@ def severity_mark(severity: str) -> str:
     return marked(_SEVERITIES.get(severity, "info"), severity or "no severity")
 
 
-def standing_alerts(states: Mapping[str, RunState], strays: Iterable[Event], since: str = "") -> list[Event]:
-    """Return the alerts of the last week that stand and name no incident: critical first, then newest first.
+def node_link(node: str) -> str:
+    """Return a node as a link to what is known about it."""
+    return f'<a href="nodes?node={quote(node, safe="")}">{escape(node)}</a>'
 
-    A stray alert of a run that has become known since is told by that run. ``since``: RFC 3339; what began before it
-    and was never said to be over has been forgotten by whoever sent it.
+
+def section_html(found: Alerts, now: str, note: str, *, none: str = "", path: str = "") -> str:
+    """Return a section on alerts: those that stand, then those that are over. ``now``: RFC 3339.
+
+    Nothing without any alert, unless ``none`` says what is true then. ``path`` is HTML.
     """
-    about_runs = [
-        event
-        for state in states.values()
-        for event in alerts_in(state.annotations)
-        if event.data.get("incident") not in {name for i in state.incidents for name in (i.id, *i.aliases)}
-    ]
-    found = standing([*about_runs, *(event for event in strays if event.run not in states)])
-    recent = [event for event in found if max(event.time, event.data["starts_at"]) >= since]
-    return sorted(recent, key=lambda event: _ORDER.get(str(event.data.get("severity")), len(_ORDER)))
+    if not (found.standing or found.over or none):
+        return ""
+    head = section("Alerts", note) + (f'<div class="lg-caption">{path}</div>' if path else "")
+    stand = alerts_html(found.standing, now) if found.standing else empty(escape(none or "No alert stands."))
+    return head + stand + _more(len(found.standing) - MOST_ALERTS) + _over_html(found.over, now)
+
+
+def _over_html(over: Sequence[Event], now: str) -> str:
+    if not over:
+        return ""
+    head = '<div class="lg-caption lg-over">Over, newest first</div>'
+    rows = [("lg-tr-over", _cells(event, now)) for event in over[:MOST_OVER]]
+    return head + table_html(COLUMNS, rows, label="Alerts that are over") + _more(len(over) - MOST_OVER)
+
+
+def _more(count: int) -> str:
+    return f'<div class="lg-caption">and {count} more</div>' if count > 0 else ""
 
 
 def alerts_html(found: Sequence[Event], now: str) -> str:
@@ -67,17 +84,29 @@ def _cells(event: Event, now: str) -> list[str]:
     said = _STATUSES.get(data["status"], "")
     reason = str(data.get("reason", "")) if said else ""
     words = [w for w in (said.capitalize(), reason, str(data.get("summary", ""))) if w]
-    began = data["starts_at"]
-    since = f"{began[11:19]}" if began.startswith(now[:10]) else f"{moment(began):%d %b %H:%M}"
     return [
-        escape(str(data.get("rule") or data["name"])),
-        severity_mark(str(data.get("severity", ""))),
-        since,
+        runbook_link(name_of(event)),
+        severity_mark(severity_of(event)),
+        _when(event, now),
         NOTHING if event.run == FLEET else escape(event.run),
-        escape(event.node or NOTHING),
+        node_link(event.node) if event.node else NOTHING,
         escape(": ".join(words)) or NOTHING,
         SOURCES[data["source"]],
     ]
+
+
+def _when(event: Event, now: str) -> str:
+    """Return when an alert began, and when it ended where that is known."""
+    end = str(event.data.get("ends_at", "")) if event.data["status"] != "lost" else ""
+    began = _time(event.data["starts_at"], now)
+    if not end:
+        return began
+    same_day = end[:10] == event.data["starts_at"][:10]
+    return f"{began} to {end[11:19] if same_day else _time(end, now)}"
+
+
+def _time(at: str, now: str) -> str:
+    return at[11:19] if at.startswith(now[:10]) else f"{moment(at):%d %b %H:%M}"
 
 
 def path_html(beats: Sequence[Heartbeat], now: float) -> str:

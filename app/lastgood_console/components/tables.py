@@ -19,6 +19,7 @@ from lastgood.wording import (
     step_text,
     window_text,
 )
+from lastgood_alerts.rules import RULES
 from lastgood_console.characters import escape
 from lastgood_console.components.decision import sentence
 from lastgood_console.components.strip import is_last_good
@@ -27,6 +28,7 @@ from lastgood_console.export.story import split
 
 MOST_ROWS: Final = 200
 NOTHING: Final = "–"
+RULE: Final = {rule.name: rule for rule in RULES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,14 @@ def _row_html(columns: Sequence[Column], classes: str, cells: Sequence[str]) -> 
 
 def _class(column: Column) -> str:
     return f' class="lg-{column.kind}"' if column.kind else ""
+
+
+def runbook_link(name: str) -> str:
+    """Return the name of a rule as a link to its runbook; of a rule that is not ours, the name alone.
+
+    The address is relative, so it holds behind a proxy too: every page stands at the same depth.
+    """
+    return f'<a href="runbook?name={name}">{name}</a>' if name in RULE else escape(name)
 
 
 # evidence
@@ -107,7 +117,9 @@ def story_html(told: Iterable[TimelineEntry]) -> str:
 def _event(entry: TimelineEntry) -> str:
     """Return our words and what others said after them, which has a direction of its own."""
     words, said = split(entry.kind, entry.text)
-    return f"<bdi>{escape(words)}</bdi>" + (f'<bdi class="lg-said">{escape(said)}</bdi>' if said else "")
+    rule, space, rest = words.partition(" ") if entry.kind == "alert" else ("", "", words)
+    ours = f"<bdi>{runbook_link(rule)}{space}{escape(rest)}</bdi>"
+    return ours + (f'<bdi class="lg-said">{escape(said)}</bdi>' if said else "")
 
 
 def _happened(entry: TimelineEntry, day: str) -> str:

@@ -1,7 +1,8 @@
 """Decide which run needs a person first, and what the overview says about each: plain values, no HTML.
 
-A run needs a decision while an incident of it is open. What is silent is not healthy: a late check, an attempt that
-ended in an error and a run that stopped writing are said before anything else about a run without an incident.
+A run needs a decision while an incident of it is open. What is silent is not healthy: a critical alert that stands
+comes next, then a late check, an attempt that ended in an error, a run that stopped writing and a warning. An alert
+that went away because nobody reports any more does not make its run healthy: the silence itself is said.
 """
 
 from __future__ import annotations
@@ -10,29 +11,41 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lastgood.events import ProgressData
+from lastgood.events import Event, ProgressData
 from lastgood.state import Incident, RunState
 from lastgood.wording import age_text, joined, resume_headline, scope_phrase, state_phrase, step_text
+from lastgood_console.components.alert_facts import Alarm, alarm
 from lastgood_console.components.decision import is_open
 from lastgood_console.components.meters import latest, meters
 from lastgood_console.components.symbols import STATUS_SYMBOL, Symbol
 
-SILENT_AFTER_SECONDS: Final = 300.0
-"""Rank 0 writes its progress every 30 s; ten missed writes are silence."""
+SILENT_AFTER_SECONDS: Final = 60.0
+"""Rank 0 writes its progress every 30 s, when a step ends; two missed writes are silence."""
+SLOW_STEPS: Final = 3.0
+"""So many steps without a word are silence where a step takes longer than that."""
+FIRST_STEP_SECONDS: Final = 300.0
+"""Before its first step an attempt loads and compiles, and writes nothing."""
+GONE_AFTER_SECONDS: Final = 300.0
+"""So long a silence is most likely an end."""
 MOST_SENTENCES: Final = 3
 
-DECIDE, WARN, WATCH, RUNNING, ENDED = range(5)
+DECIDE, ALARM, WARN, WATCH, RUNNING, ENDED = range(6)
+NO_ALARM: Final = Alarm()
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run on the overview. ``rank``: DECIDE, WARN, WATCH (recovered, still training), RUNNING or ENDED."""
+    """A run on the overview. ``alert``: what a standing critical alert says, told in ``words`` too.
+
+    ``rank``: DECIDE, ALARM (a critical alert stands), WARN, WATCH (recovered, still training), RUNNING or ENDED.
+    """
 
     state: RunState
     rank: int
     symbol: Symbol
     words: str
     incident: Incident | None
+    alert: str = ""
 
     @property
     def open_incidents(self) -> tuple[Incident, ...]:
@@ -45,13 +58,21 @@ def rows(
     *,
     progress: Mapping[str, ProgressData] | None = None,
     silent_seconds: Mapping[str, float] | None = None,
+    alerts: Iterable[Event] = (),
+    now: str = "",
 ) -> tuple[RunRow, ...]:
     """Return the runs, newest trouble first.
 
-    ``progress``: run -> its newest progress. ``silent_seconds``: run -> how long nothing was written.
+    ``progress``: run -> its newest progress. ``silent_seconds``: run -> how long nothing was written. ``alerts``: those
+    that stand and that no incident tells, critical first; ``now`` (RFC 3339) is needed with them.
     """
     told, silent = progress or {}, silent_seconds or {}
-    found = [row(state, told.get(state.run), silent.get(state.run, 0.0)) for state in states]
+    of_run: dict[str, list[Event]] = {}
+    for event in alerts:
+        of_run.setdefault(event.run, []).append(event)
+    found = [
+        row(s, told.get(s.run), silent.get(s.run, 0.0), alarm(s, of_run.get(s.run, ()), now)) for s in states
+    ]  # fmt: skip
     found.sort(key=_newest_first, reverse=True)
     return tuple(sorted(found, key=lambda r: r.rank))
 
@@ -60,16 +81,22 @@ def _newest_first(found: RunRow) -> str:
     return found.incident.opened_at if found.rank == DECIDE and found.incident else found.state.last_event_at
 
 
-def row(state: RunState, progress: ProgressData | None = None, silent_seconds: float = 0.0) -> RunRow:
-    """Return one run's standing."""
+def row(
+    state: RunState, progress: ProgressData | None = None, silent_seconds: float = 0.0, told: Alarm = NO_ALARM
+) -> RunRow:
+    """Return one run's standing. ``told``: what its alerts say."""
     waiting = [i for i in state.incidents if is_open(i)]
     newest = waiting[0] if waiting else state.incidents[0] if state.incidents else None
+    alert = told.words if told.critical else ""
     if waiting:
         words = f"{waiting[0].status} {scope_phrase(waiting[0])}".strip()
-        return RunRow(state, DECIDE, STATUS_SYMBOL[waiting[0].status], words, newest)
+        symbol = STATUS_SYMBOL[waiting[0].status]
+        return RunRow(state, DECIDE, symbol, "; ".join(filter(None, (words, alert))), newest, alert)
     trouble = _trouble(state, progress, silent_seconds)
-    if trouble:
-        return RunRow(state, WARN, "warning", trouble, newest)
+    if alert:
+        return RunRow(state, ALARM, "critical", "; ".join(filter(None, (alert, trouble))), newest, alert)
+    if trouble or told.words:
+        return RunRow(state, WARN, "warning", "; ".join(filter(None, (trouble, told.words))), newest)
     return _quiet(state, newest)
 
 
@@ -90,10 +117,22 @@ def _trouble(state: RunState, progress: ProgressData | None, silent_seconds: flo
         return f"stopped at step {step_text(attempt.last_step)}: {attempt.end_reason}"
     if not state.active:
         return ""
-    if silent_seconds > SILENT_AFTER_SECONDS:
-        return f"silent for {age_text(silent_seconds)}: it may have ended without a word"
+    if silent_seconds > _silent_after(state, progress):
+        end = ": it may have ended without a word" if silent_seconds > GONE_AFTER_SECONDS else ""
+        return f"silent for {_silence_text(silent_seconds)}{end}"
     late = latest(meters(state, progress))
     return f"{late.check} is {step_text(late.late_by)} steps late" if late else ""
+
+
+def _silent_after(state: RunState, progress: ProgressData | None) -> float:
+    attempt = state.attempt
+    if attempt is not None and attempt.last_step <= attempt.from_step and progress is None:
+        return FIRST_STEP_SECONDS
+    return max(SILENT_AFTER_SECONDS, SLOW_STEPS * float((progress or {}).get("step_seconds") or 0.0))
+
+
+def _silence_text(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else age_text(seconds)
 
 
 def _end_words(state: RunState) -> str:
@@ -102,18 +141,20 @@ def _end_words(state: RunState) -> str:
 
 
 def headline(found: Sequence[RunRow]) -> str:
-    """Say how many runs need a decision."""
-    waiting = sum(r.rank == DECIDE for r in found)
-    if waiting == 1:
-        return "One run needs a decision."
+    """Say how many runs need a decision, and in how many others a critical alert stands."""
+    waiting, alarmed = (sum(r.rank == rank for r in found) for rank in (DECIDE, ALARM))
+    said = []
     if waiting:
-        return f"{waiting} runs need a decision."
-    return f"{len(found)} run{'' if len(found) == 1 else 's'}, no open incident."
+        said.append("One run needs a decision." if waiting == 1 else f"{waiting} runs need a decision.")
+    if alarmed:
+        where = f"{'one' if alarmed == 1 else alarmed} {'more' if waiting else 'run' if alarmed == 1 else 'runs'}"
+        said.append(f"A critical alert stands in {where}." if alarmed == 1 else f"Critical alerts stand in {where}.")
+    return " ".join(said) or f"{len(found)} run{'' if len(found) == 1 else 's'}, no open incident."
 
 
 def consequence(found: Sequence[RunRow]) -> str:
     """Say what to do about the first runs in trouble, and how the others stand."""
-    troubled = [r for r in found if r.rank in {DECIDE, WARN}]
+    troubled = [r for r in found if r.rank in {DECIDE, ALARM, WARN}]
     said = [f"{r.state.run}: {_needs(r)}." for r in troubled[:MOST_SENTENCES]]
     if len(troubled) > MOST_SENTENCES:
         said.append(f"{len(troubled) - MOST_SENTENCES} more below.")
@@ -128,6 +169,11 @@ def _needs(found: RunRow) -> str:
     incident = found.incident
     if found.rank != DECIDE or incident is None:
         return found.words
+    said = _advice(incident)
+    return f"{said}; {found.alert}" if found.alert else said
+
+
+def _advice(incident: Incident) -> str:
     resume = incident.resume
     first = f"resume from {resume_headline(resume)}" if resume and resume.exists else incident.status
     if not incident.suspects:

@@ -1,5 +1,6 @@
 """Incident: who lied, from where to resume, what not to use; then the timeline, the peers and the evidence."""
 
+from dataclasses import replace
 from functools import partial
 
 import streamlit as st
@@ -12,6 +13,7 @@ from lastgood_console.acting import act_on
 from lastgood_console.cache import document, peers_picture, timeline_picture
 from lastgood_console.characters import escape
 from lastgood_console.components import peers_chart, timeline_chart
+from lastgood_console.components.alerts import section_html
 from lastgood_console.components.decision import (
     avoid_panel,
     cost_panel,
@@ -21,7 +23,7 @@ from lastgood_console.components.decision import (
     things_to_do,
 )
 from lastgood_console.components.heads import empty, page_head, rfc3339, section, unreadable_warning
-from lastgood_console.components.meters import latest, meters, meters_html
+from lastgood_console.components.meters import meters, meters_html
 from lastgood_console.components.panels import (
     advice_html,
     crumb_html,
@@ -33,8 +35,18 @@ from lastgood_console.components.panels import (
 from lastgood_console.components.selection import select
 from lastgood_console.components.strip import key_html, layout, strip_html
 from lastgood_console.components.tables import Column, checkpoints_html, evidence_html, story_html, table_html
+from lastgood_console.components.triage import ALARM, WARN
 from lastgood_console.export.formats import FORMATS, render
-from lastgood_console.shell import OVERVIEW_PAGE, TICK_SECONDS, fresh_html, no_runs_html, show_another, theme_name
+from lastgood_console.shell import (
+    OVERVIEW_PAGE,
+    TICK_SECONDS,
+    fresh_html,
+    no_runs_html,
+    outside_alerts,
+    runs_of,
+    show_another,
+    theme_name,
+)
 from lastgood_console.store import Snapshot, current
 
 DO_WIDTH = 210
@@ -159,6 +171,7 @@ def checkpoints(state: RunState, resume: LastGood | None = None) -> None:
 def show_incident(state: RunState, incident: Incident, snapshot: Snapshot, seconds: float) -> None:
     """Draw an incident."""
     first_screen(state, incident, snapshot, seconds)
+    alerts(state, snapshot, seconds)
     timeline(state, incident)
     against_peers(incident)
     count = len(incident.findings)
@@ -172,18 +185,34 @@ def show_run(state: RunState, snapshot: Snapshot, seconds: float) -> None:
     steps = state.attempt.last_step if state.attempt else 0
     replay = next((c for c in state.checks if c.check == "replay"), None)
     st.html(f'<div class="lg-caption">{escape(state.run)}</div>')
-    words = f"No finding in {step_text(steps)} steps."
-    found = meters(state, snapshot.progress.get(state.run))
-    late = latest(found)
-    said = f"{late.check.capitalize()} is {step_text(late.late_by)} steps late." if late else ""
-    st.html(page_head(words, f"{replay_words(replay, steps)} {said}".strip(), fresh_html(snapshot, seconds)))
+    clean = f"No finding in {step_text(steps)} steps."
+    said = replay_words(replay, steps)
+    trouble = trouble_words(state, snapshot, seconds)
+    words, said = (trouble, f"{clean} {said}") if trouble else (clean, said)
+    st.html(page_head(words, said, fresh_html(snapshot, seconds)))
     if warning := unreadable_warning(state):
         st.html(warning)
-    st.html(section("Steps since each check passed") + meters_html(found))
+    st.html(section("Steps since each check passed") + meters_html(meters(state, snapshot.progress.get(state.run))))
+    alerts(state, snapshot, seconds)
     if state.checkpoints:
         strip = layout(state)
         st.html(strip_html(strip) + key_html(strip))
     checkpoints(state)
+
+
+def alerts(state: RunState, snapshot: Snapshot, seconds: float) -> None:
+    """Draw the alerts of a run that no incident tells."""
+    found = outside_alerts(snapshot, seconds).of_run(state.run)
+    note = "of this run, that name no incident · of the last 7 days · times in UTC"
+    if drawn := section_html(found, rfc3339(seconds), note):
+        st.html(drawn)
+
+
+def trouble_words(state: RunState, snapshot: Snapshot, seconds: float) -> str:
+    """Say what is wrong with a run beside the checks, as the overview does; nothing when nothing is."""
+    alone = replace(snapshot, states={state.run: state})
+    row = runs_of(alone, outside_alerts(snapshot, seconds), rfc3339(seconds))[0]
+    return f"{row.words[:1].upper()}{row.words[1:]}." if row.rank in {ALARM, WARN} else ""
 
 
 def replay_words(replay: CheckStatus | None, steps: int) -> str:

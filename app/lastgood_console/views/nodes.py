@@ -1,17 +1,18 @@
 """Nodes: which device has been accused before, over all runs, and where it runs now. Where a node's alert leads."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import streamlit as st
 
 from lastgood_console.cache import devices
 from lastgood_console.characters import escape
+from lastgood_console.components.alerts import section_html
 from lastgood_console.components.device_rows import devices_html, named_head_html, named_html
 from lastgood_console.components.devices import DeviceRow, consequence, headline, matching
 from lastgood_console.components.heads import empty, page_head, rfc3339, section
 from lastgood_console.components.tables import MOST_ROWS
-from lastgood_console.shell import TICK_SECONDS, fresh_html, link_to_incident, no_runs_html
-from lastgood_console.store import current
+from lastgood_console.shell import TICK_SECONDS, all_alerts, fresh_html, link_to_incident, no_runs_html
+from lastgood_console.store import Snapshot, current
 
 MOST_NAMED = 20
 MOST_LINKS = 3
@@ -43,6 +44,13 @@ def every_device(found: Sequence[DeviceRow], now: str) -> None:
     st.html(devices_html(found, now))
 
 
+def alerts_about(nodes: Iterable[str], snapshot: Snapshot, seconds: float) -> None:
+    """Draw the alerts about nodes, also those that an incident tells and those of no run."""
+    found = all_alerts(snapshot, seconds).of_nodes(nodes)
+    if drawn := section_html(found, rfc3339(seconds), "about these nodes · of the last 7 days · times in UTC"):
+        st.html(drawn)
+
+
 def clear_search() -> None:
     """Empty the search; the address follows."""
     st.session_state["node"] = ""
@@ -58,14 +66,17 @@ def page() -> None:
     if not snapshot.states:
         st.html(page_head("No runs.", "", fresh))
         st.html(empty(no_runs_html()))
+        alerts_about([st.query_params.get("node", "")], snapshot, seconds)
         return
     st.html(page_head(headline(found), consequence(found) if found else "", fresh))
     wanted = st.text_input("Search a node or a GPU", key="node", bind="query-params", width=320)
     shown = matching(found, wanted)
     if not shown:
         st.html(empty(f"No node and no GPU matches {escape(repr(wanted))}."))
+        alerts_about([wanted.strip()], snapshot, seconds)
         st.button("Clear the search", type="tertiary", on_click=clear_search)
         return
+    alerts_about({row.place.node for row in shown}, snapshot, seconds)
     if named := [row for row in shown if row.incidents]:
         named_devices(named, now)
     every_device(shown, now)

@@ -8,18 +8,26 @@ import streamlit as st
 
 from lastgood.alert_story import alerts_in
 from lastgood.state import Incident
-from lastgood_console.components.alerts import MOST_ALERTS, alerts_html, path_html, standing_alerts
+from lastgood_console.components.alert_facts import Alerts
+from lastgood_console.components.alerts import path_html, section_html
 from lastgood_console.components.decision import state_words
 from lastgood_console.components.heads import empty, page_head, rfc3339, section, unreadable_warning
 from lastgood_console.components.run_row import run_html
 from lastgood_console.components.tables import INCIDENT_HEADS, incident_cells
-from lastgood_console.components.triage import RunRow, consequence, headline, rows
-from lastgood_console.shell import TICK_SECONDS, ask_for, fresh_html, link_to_incident, no_runs_html
+from lastgood_console.components.triage import RunRow, consequence, headline
+from lastgood_console.shell import (
+    TICK_SECONDS,
+    ask_for,
+    fresh_html,
+    link_to_incident,
+    no_runs_html,
+    outside_alerts,
+    runs_of,
+)
 from lastgood_console.store import Snapshot, current
 
 MOST_INCIDENTS = 20
 LINK_WIDTH = 104
-WEEK_SECONDS = 7 * 86_400
 
 
 def runs(found: Sequence[RunRow], snapshot: Snapshot, now: str) -> None:
@@ -54,22 +62,13 @@ def recent_incidents(incidents: Sequence[Incident], now: str) -> None:
                 st.html(f'<div class="lg-inc">{"".join(f"<span>{cell}</span>" for cell in cells)}</div>')
 
 
-def alerts(snapshot: Snapshot, now: str, seconds: float) -> None:
+def alerts(outside: Alerts, snapshot: Snapshot, now: str, seconds: float) -> None:
     """Draw the alerts that no incident tells, and whether the way they come is alive."""
-    found = standing_alerts(snapshot.states, snapshot.stray_alerts, rfc3339(seconds - WEEK_SECONDS))
-    if not (found or snapshot.heartbeats or any(alerts_in(s.annotations) for s in snapshot.states.values())):
+    if not (outside.standing or snapshot.heartbeats or any(alerts_in(s.annotations) for s in snapshot.states.values())):
         return  # nothing is set up to send any
+    note = "that name no incident · of the last 7 days · times in UTC"
     path = path_html(snapshot.heartbeats, seconds)
-    st.html(
-        section("Alerts", "that name no incident · of the last 7 days · times in UTC")
-        + f'<div class="lg-caption">{path}</div>'
-    )
-    if found:
-        st.html(alerts_html(found, now))
-        if len(found) > MOST_ALERTS:
-            st.html(f'<div class="lg-caption">and {len(found) - MOST_ALERTS} more</div>')
-    else:
-        st.html(empty("No alert stands outside an incident."))
+    st.html(section_html(outside, now, note, none="No alert stands outside an incident.", path=path))
 
 
 def about_one_run(wanted: str, known: bool) -> None:
@@ -88,12 +87,13 @@ def page() -> None:
     if not snapshot.states:
         st.html(page_head("No runs.", "", fresh_html(snapshot, seconds)))
         st.html(empty(no_runs_html()))
-        alerts(snapshot, now, seconds)
+        alerts(outside_alerts(snapshot, seconds), snapshot, now, seconds)
         return
     wanted = st.query_params.get("run", "")
     if wanted in snapshot.states:
         snapshot = replace(snapshot, states={wanted: snapshot.states[wanted]}, stray_alerts=())
-    found = rows(snapshot.states.values(), progress=snapshot.progress, silent_seconds=snapshot.silent_seconds)
+    outside = outside_alerts(snapshot, seconds)
+    found = runs_of(snapshot, outside, now)
     st.html(page_head(headline(found), consequence(found), f"{fresh_html(snapshot, seconds)} · {now[11:19]} UTC"))
     warnings = "".join(unreadable_warning(row.state) for row in found)
     if warnings:
@@ -101,7 +101,7 @@ def page() -> None:
     if wanted:
         about_one_run(wanted, wanted in snapshot.states)
     runs(found, snapshot, now)
-    alerts(snapshot, now, seconds)
+    alerts(outside, snapshot, now, seconds)
     incidents = [i for row in found for i in row.state.incidents]
     recent_incidents(sorted(incidents, key=lambda i: i.opened_at, reverse=True), now)
 
