@@ -19,9 +19,9 @@ from starlette.routing import Route
 from lastgood.ingest import MAX_BODY_BYTES, EventIntake
 from lastgood.ledger import Ledger
 from lastgood.run_metrics import RunMetrics
-from lastgood.serve import health
+from lastgood.serve import health, warn
 from lastgood.state import Incident, RunState
-from lastgood.targets import target_groups
+from lastgood.targets import Discovery
 from lastgood_console.alerts.intake import MAX_BODY_BYTES as MAX_ALERT_BYTES
 from lastgood_console.alerts.intake import AlertIntake
 from lastgood_console.export.document import to_document
@@ -55,6 +55,7 @@ class Api:
         self._store, self._events, self._alerts = store, events, alerts
         self._registry = CollectorRegistry()
         self._registry.register(RunMetrics(self._ledger))
+        self._discovery = Discovery(self._ledger, warn)
 
     @property
     def _ledger(self) -> Ledger:
@@ -88,7 +89,7 @@ class Api:
 
     async def targets(self, request: Request) -> Response:
         """Tell Prometheus where the ranks of the active runs are."""
-        return JSONResponse(await run_in_threadpool(target_groups, self._ledger), headers=SAFE)
+        return JSONResponse(await run_in_threadpool(self._discovery.groups), headers=SAFE)
 
     async def list_runs(self, request: Request) -> Response:
         """List runs and their incidents."""

@@ -30,7 +30,7 @@ from lastgood.http_address import is_host
 from lastgood.ingest import MAX_BODY_BYTES, EventIntake
 from lastgood.ledger import Ledger, default_state_dir
 from lastgood.run_metrics import RunMetrics
-from lastgood.targets import target_groups
+from lastgood.targets import Discovery
 
 DEFAULT_PORT: Final = 8490
 
@@ -131,6 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 10.0
     registry: CollectorRegistry
     ledger: Ledger
+    discovery: Discovery
     intake: EventIntake
 
     def do_GET(self) -> None:
@@ -162,7 +163,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._json(status, answer)
 
     def _targets(self) -> None:
-        self._json(200, target_groups(self.ledger))
+        self._json(200, self.discovery.groups())
 
     def _nothing_here(self) -> None:
         there = "/metrics, /healthz, /api/sd and POST /api/events"
@@ -191,7 +192,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _handler(registry: CollectorRegistry, ledger: Ledger, intake: EventIntake) -> type[_Handler]:
-    return type("Handler", (_Handler,), {"registry": registry, "ledger": ledger, "intake": intake})
+    parts = {"registry": registry, "ledger": ledger, "discovery": Discovery(ledger, warn), "intake": intake}
+    return type("Handler", (_Handler,), parts)
 
 
 def health(ledger: Ledger, now: float) -> tuple[int, dict[str, Any]]:
