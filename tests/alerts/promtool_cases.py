@@ -94,14 +94,14 @@ def rule_file(name: str) -> dict[str, Any]:
     groups: list[Any] = rule_groups(console_url=CONSOLE)
     rules = [rule for group in groups for rule in group["rules"]]
     alert = next(rule for rule in rules if rule.get("alert") == name)
-    wanted = [rule for rule in rules if rule.get("record") in _recorded(str(alert))]
+    wanted = [rule for rule in rules if rule.get("record") in recorded(str(alert))]
     return {"groups": [{"name": "case", "rules": [*wanted, alert]}]}
 
 
-def _recorded(text: str) -> set[str]:
+def recorded(text: str) -> set[str]:
     """Return the recordings that a text names, and those that these name."""
     named = {name for name in RECORDED if re.search(rf"{re.escape(name)}(?![\w:])", text)}
-    return named.union(*(_recorded(RECORDED[name]) for name in named))
+    return named.union(*(recorded(RECORDED[name]) for name in named))
 
 
 def test_group(case: Case) -> dict[str, Any]:

@@ -6,7 +6,9 @@ that change nothing in any world that can be, each with the reason.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +19,7 @@ from tests.alerts.cases_everywhere import OWN
 from tests.alerts.equivalent import reason_for
 from tests.alerts.mutants_together import unnoticed
 from tests.alerts.mutations import Mutant, mutants
-from tests.alerts.promtool_cases import Case, rule_file
+from tests.alerts.promtool_cases import Case, recorded, rule_file
 
 from lastgood_alerts.rules import RULES
 
@@ -41,14 +43,23 @@ def _size(case: Case) -> int:
     return len(case.world.series) * (1 + len(case.fires))
 
 
+@cache
 def recordings(rule: str) -> set[str]:
     return {entry["record"] for entry in rule_file(rule)["groups"][0]["rules"] if "record" in entry}
 
 
-def recorded_before(rule: str) -> set[str]:
-    """Return the recordings that are broken with an earlier rule: once is enough."""
-    names = [other.name for other in RULES]
-    return {name for other in names[: names.index(rule)] for name in recordings(other)}
+def recorded_for_others(rule: str) -> set[str]:
+    """Return the recordings that are broken with another rule: once is enough."""
+    return {name for name in recordings(rule) if _owner(name) != rule}
+
+
+@cache
+def _owner(recording: str) -> str:
+    """Return the first rule that asks a recording, or else says something of it, or else needs it in any way."""
+    alerts = {rule.name: rule_file(rule.name)["groups"][0]["rules"][-1] for rule in RULES}
+    asking = [name for name, alert in alerts.items() if recording in recorded(alert["expr"])]
+    saying = [name for name, alert in alerts.items() if re.search(rf"{recording}(?![\w:])", str(alert))]
+    return [*asking, *saying, *(name for name in alerts if recording in recordings(name))][0]
 
 
 def survivors(broken: Sequence[Mutant], folder: Path) -> list[Mutant]:
@@ -83,6 +94,6 @@ def is_a_query(mutant: Mutant) -> bool:
 def test_every_breakage_of_the_rule_is_noticed_but_for_those_that_change_nothing(rule: str, tmp_path: Path) -> None:
     file = rule_file(rule)
     whole = Mutant(rule, "expr", "whole", file)
-    broken = [mutant for mutant in mutants(rule, file, recorded_before(rule)) if is_a_query(mutant)]
+    broken = [mutant for mutant in mutants(rule, file, recorded_for_others(rule)) if is_a_query(mutant)]
     left = {mutant.what for mutant in survivors([*broken, whole], tmp_path)}
     assert sorted(left) == sorted({whole.what, *(mutant.what for mutant in broken if reason_for(mutant.what))})

@@ -130,6 +130,15 @@ def test_names_of_recordings_are_written_out_whole_and_in_each_other() -> None:
     assert written_out(NEWEST, RECORDED) == NEWEST
 
 
+def test_an_offset_of_a_recording_is_written_at_each_of_its_selectors() -> None:
+    """PromQL takes no offset behind a parenthesis."""
+    recorded = {"lastgood:all": 'lastgood:a + lastgood_b{x="1"}[5m]', "lastgood:a": "max by (run) (DCGM_FI_DEV_X > 0)"}
+    assert written_out("lastgood:a - lastgood:all offset 1h", recorded) == (
+        "(max by (run) (DCGM_FI_DEV_X > 0)) - "
+        '((max by (run) (DCGM_FI_DEV_X offset 1h > 0)) + lastgood_b{x="1"}[5m] offset 1h)'
+    )
+
+
 def test_a_rule_that_names_an_unknown_field_is_refused() -> None:
     with pytest.raises(ValueError, match=r"text uses \{nod\}, which is no label or side"):
         _rule(summary="node {nod}")
