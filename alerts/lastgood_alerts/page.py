@@ -61,6 +61,10 @@ NOTES: Final = f"""\
   silent then. Ranks on slices of a GPU (MIG) are not joined.
 - **Counters of a rank.** ExporterErrors and UncorrectedEcc count what was added, resets and a first sample above 0
   included. What a process counts after its last scrape is not seen; UncorrectedEcc often kills the process at once.
+  They compare with recordings of the counters that are above 0: in the first hour after the rules are loaded, a count that
+  is older counts as new.
+- **Recordings of ranks and nodes hold what stands out**, a few series of 16,384: no series means nothing found, not
+  nothing known.
 - **NaN and missing series** keep a rule silent; the page of metrics says which are absent when.
 """  # noqa: E501
 
