@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.app.grafana_server import TOKEN, FakeGrafana, fake_grafana
 
 from lastgood_alerts import grafana_api
 from lastgood_console import cli
+from lastgood_console.deploy.unreachable import why
 
 Json = dict[str, Any]
 Capture = pytest.CaptureFixture[str]
@@ -99,7 +101,7 @@ def test_what_somebody_changed_is_set_right_and_nothing_else_is_sent(fake: FakeG
     assert sorted(fake.writes) == [("POST", "/dashboards/db"), ("PUT", PUT_GROUP)]
 
 
-def test_a_rule_that_left_lastgood_leaves_grafana(fake: FakeGrafana) -> None:
+def test_a_rule_that_left_lastgood_leaves_grafana_and_is_named_and_counted(fake: FakeGrafana, capsys: Capture) -> None:
     deploy(fake)
     first, old = (
         next(iter(fake.groups.values())),
@@ -108,7 +110,15 @@ def test_a_rule_that_left_lastgood_leaves_grafana(fake: FakeGrafana) -> None:
     first["rules"].append(old)
     gone = {**old, "uid": "lastgood-gone", "ruleGroup": "gone"}
     fake.groups["lastgood", "gone"] = {"title": "gone", "folderUid": "lastgood", "interval": 60, "rules": [gone]}
+    said(capsys)
+    deploy(fake, "--dry-run")
+    shown = said(capsys)
+    assert "    - rule Old\n" in shown
+    assert "0 to create, 1 to change, 2 to remove" in shown
     assert deploy(fake) == 0
+    done = said(capsys)
+    assert f"removed rule Old of rule group {first['title']}\n" in done
+    assert "0 created, 1 changed, 2 removed" in done
     assert not {"lastgood-old", "lastgood-gone"} & set(fake.rules)
     assert ("DELETE", f"{RULES}/alert-rules/lastgood-gone") in fake.writes
 
@@ -364,7 +374,38 @@ def test_a_grafana_that_cannot_be_reached_is_said(capsys: Capture) -> None:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         assert cli.main(["grafana", "deploy", "--url", url]) == 2
-    assert f"cannot read its health: {url} cannot be reached" in said(capsys)
+    reason = "the connection was refused: nothing listens there, or a firewall stands before it"
+    assert said(capsys) == f"lastgood grafana: cannot read its health: {url} cannot be reached: {reason}\n"
+
+
+def test_a_name_that_is_not_found_is_said(capsys: Capture) -> None:
+    assert cli.main(["grafana", "deploy", "--url", "http://grafana.invalid"]) == 2
+    assert "http://grafana.invalid cannot be reached: the name was not found" in said(capsys)
+
+
+def test_a_server_that_speaks_no_tls_is_said(fake: FakeGrafana, capsys: Capture) -> None:
+    assert cli.main(["grafana", "deploy", "--url", fake.url.replace("http:", "https:")]) == 2
+    assert "cannot be reached: TLS failed (wrong version number): does it speak https on this port?" in said(capsys)
+
+
+@pytest.mark.parametrize(
+    ("inner", "reason"),
+    [
+        (TimeoutError(), "the connection timed out"),
+        (ConnectionResetError(104, "reset"), "the connection was cut"),
+        (OSError(113, "No route to host"), "no route to host"),
+        (ValueError("x"), "the connection broke (ValueError)"),
+    ],
+)
+def test_what_a_library_wrapped_is_said_without_the_wrapping(inner: Exception, reason: str) -> None:
+    wrapped = RuntimeError("HTTPConnectionPool(host='x')", OSError("<urllib3.connection object at 0x7f>", inner))
+    assert why(wrapped) == reason
+
+
+def test_a_certificate_that_is_not_trusted_is_said_with_its_reason() -> None:
+    refused = ssl.SSLCertVerificationError(1, "x")
+    refused.verify_message = "self-signed certificate"
+    assert why(refused) == "TLS: its certificate is not trusted (self-signed certificate)"
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,14 @@ def test_a_rule_that_differs_is_changed_and_the_difference_is_said(changes: Json
 
 def test_rules_that_come_and_go_within_a_group_are_named() -> None:
     change = the(plan(wanted(), found(stored(rule("One")), stored(rule("Old")))), "rule group")
-    assert change.lines == ("+ rule Two", "- rule Old")
+    assert change.lines == ("- rule Old", "+ rule Two")
+    assert change.leaving == ("Old",)
+
+
+def test_a_rule_that_leaves_is_named_however_much_else_changes() -> None:
+    many = tuple(rule(f"R{number}") for number in range(30))
+    there = found(*(stored(one, isPaused=True) for one in many), stored(rule("Old")))
+    assert the(plan(wanted(groups=(group(*many),)), there), "rule group").lines[0] == "- rule Old"
 
 
 def test_another_interval_is_a_difference() -> None:

@@ -12,8 +12,8 @@ from lastgood_console.deploy.marks import MOST_PER_RUN, marks_of
 from lastgood_console.deploy.options import Options, UsageError, parse
 from lastgood_console.deploy.plan import plan
 from lastgood_console.deploy.send import send
-from lastgood_console.deploy.show import annotations_done, done_line, plan_lines, summary
-from lastgood_console.deploy.things import Json, Plan
+from lastgood_console.deploy.show import annotations_done, done_lines, plan_lines, summary
+from lastgood_console.deploy.things import Change, Json, Plan
 from lastgood_console.deploy.wanted import wanted
 from lastgood_console.run_selection import load_runs, say, warn_unreadable
 
@@ -43,11 +43,16 @@ def deploy(options: Options, runs: Mapping[str, RunState], grafana: Grafana) -> 
         for line in plan_lines(todo):
             say(line)
     else:
-        send(todo, grafana, found.policy, lambda change: say(line) if (line := done_line(change)) else None)
+        send(todo, grafana, found.policy, _say_done)
         for line in annotations_done(todo):
             say(line)
     say(summary(todo, options.dry_run))
     return 0
+
+
+def _say_done(change: Change) -> None:
+    for line in done_lines(change):
+        say(line)
 
 
 def _marks(state: RunState, console_url: str) -> list[Json]:

@@ -23,6 +23,7 @@ from grafana_client.client import (
 )
 
 from lastgood.errors import LastgoodError
+from lastgood_console.deploy.unreachable import why
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -208,7 +209,7 @@ class Grafana:
         except niquests.exceptions.JSONDecodeError:
             raise self._odd(what) from None
         except (GrafanaException, niquests.exceptions.RequestException, OSError) as error:
-            raise GrafanaError(f"cannot {what}: {self.url} cannot be reached ({self._plain(error)})") from None
+            raise GrafanaError(f"cannot {what}: {self.url} cannot be reached: {self._plain(why(error))}") from None
 
     def _answered(self, error: GrafanaException) -> str:
         status = int(error.status_code)

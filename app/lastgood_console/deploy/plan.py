@@ -7,6 +7,7 @@ our uids, the contact point with our uid, the route to it, annotations with our 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from lastgood_console.deploy.compare import REDACTED, differences, first_lines
@@ -127,16 +128,19 @@ def is_ours(other: Json, route: Json) -> bool:
 
 def _groups(wanted: Wanted, found: Found) -> Iterator[Change]:
     there = {rule.get("uid"): rule for rule in found.rules}
+    kept = {rule["uid"] for group in wanted.groups for rule in group["rules"]}
     for group in wanted.groups:
         lines = [*_group_lines(group, there, found)]
-        new = not any(place(rule) == place_of(group) for rule in found.rules)
-        if new:
-            yield Change("create", "rule group", group["title"], first_lines(lines), group)
-        else:
-            yield _changed("rule group", group["title"], lines, group)
+        inside = [rule for rule in found.rules if place(rule) == place_of(group)]
+        leaving = tuple(str(rule.get("title")) for rule in inside if rule.get("uid") not in kept)
+        change = _changed("rule group", group["title"], lines, group)
+        yield replace(change, kind=change.kind if inside else "create", leaving=leaving)
 
 
 def _group_lines(group: Json, there: Mapping[Any, Json], found: Found) -> Iterator[str]:
+    kept = {rule["uid"] for rule in group["rules"]}
+    gone = [rule for rule in found.rules if place(rule) == place_of(group) and rule.get("uid") not in kept]
+    yield from (f"- rule {rule.get('title')}" for rule in gone)
     interval = found.intervals.get(group["title"])
     if interval is not None:
         yield from differences(interval, group["interval"], "interval")
@@ -146,9 +150,6 @@ def _group_lines(group: Json, there: Mapping[Any, Json], found: Found) -> Iterat
             yield f"+ rule {rule['title']}"
             continue
         yield from (f"rule {rule['title']}: {line}" for line in rule_differences(before, rule, group))
-    kept = {rule["uid"] for rule in group["rules"]}
-    gone = [rule for rule in found.rules if place(rule) == place_of(group) and rule.get("uid") not in kept]
-    yield from (f"- rule {rule.get('title')}" for rule in gone)
 
 
 def rule_differences(before: Json, rule: Json, group: Json) -> Iterator[str]:

@@ -22,14 +22,17 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         yield f"{SIGNS[kind]} {_many(count)}"
 
 
-def done_line(change: Change) -> str | None:
-    """Return what to say when a change is done; None for annotations, which are counted at the end."""
-    return None if change.what == "annotation" else f"{DONE_WORDS[change.kind]} {change.what} {change.name}"
+def done_lines(change: Change) -> Iterator[str]:
+    """Yield what to say when a change is done: nothing for annotations, which are counted at the end."""
+    if change.what != "annotation":
+        yield f"{DONE_WORDS[change.kind]} {change.what} {change.name}"
+    yield from (f"removed rule {title} of {change.what} {change.name}" for title in change.leaving)
 
 
 def summary(plan: Plan, dry_run: bool) -> str:
     """Return the counts in one line."""
     counts = Counter(change.kind for change in plan.changes)
+    counts["remove"] += sum(len(change.leaving) for change in plan.changes)
     numbers = f"{counts['create']} to create, {counts['change']} to change, {counts['remove']} to remove"
     if dry_run:
         return f"{numbers}, {counts['unchanged']} as they should be. Nothing was sent (--dry-run)."

@@ -45,7 +45,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is to be done with one thing. ``payload`` is what is sent; ``number`` is Grafana's id of an annotation."""
+    """What is to be done with one thing. ``payload`` is what is sent; ``number`` is Grafana's id of an annotation.
+
+    ``leaving``: the titles of the rules that are removed by it, since a rule group is replaced as a whole.
+    """
 
     kind: Kind
     what: str
@@ -53,6 +56,7 @@ class Change:
     lines: tuple[str, ...] = ()
     payload: Json = field(default_factory=dict, hash=False)
     number: int = 0
+    leaving: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
