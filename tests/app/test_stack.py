@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from lastgood.errors import ConfigError
 from lastgood.posted import PostedEvents
 from lastgood_console.stack.arrivals import Arrivals, arrival_text, latency_seconds
 from lastgood_console.stack.command import introduction, main
-from lastgood_console.stack.layout import Layout, Ports, alone_in, find_programs
+from lastgood_console.stack.layout import Layout, Ports, alone_in, find_programs, missing_folders
 from lastgood_console.stack.parts import Part, PartError, Parts, answers, tail
 from lastgood_console.stack.watchdog import left_over
 
@@ -75,6 +77,26 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="file/x: Not a directory; give .* --data"), alone_in(tmp_path / "file" / "x"):
         pass
+
+
+@pytest.mark.parametrize("name", ["prometheus.yml", "alertmanager.yml", "lastgood.rules.yml", "token"])
+def test_a_folder_where_a_configuration_should_be_is_said_in_a_sentence(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(ConfigError, match=rf"/{name}: Is a directory; give .* --data"):
+        layout(tmp_path, token="s3cret").write_configs()
+
+
+def test_a_full_disk_is_said_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "prometheus.yml").symlink_to("/dev/full")
+    with pytest.raises(ConfigError, match=r"/prometheus.yml: No space left on device; give .* --data"):
+        layout(tmp_path).write_configs()
+
+
+def test_a_file_is_no_folder_of_runs_and_a_missing_one_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="/file is a file; give run directories"):
+        missing_folders([tmp_path, tmp_path / "file"])
+    assert missing_folders([tmp_path, tmp_path / "later"]) == [tmp_path / "later"]
 
 
 def test_the_introduction_says_where_everything_is(tmp_path: Path) -> None:
@@ -159,6 +181,62 @@ def test_lines_of_a_part_are_told_and_kept(tmp_path: Path) -> None:
             time.sleep(0.02)
     assert told == ["one", "two"]
     assert tail(tmp_path / "sleeper.log") == "one\ntwo"
+
+
+def test_the_end_of_the_watchdog_is_noticed_and_keeps_nothing_from_ending(tmp_path: Path) -> None:
+    with Parts() as parts:
+        for name in ("one", "two", "three"):
+            if name == "three":
+                parts._watchdog.kill()
+                parts._watchdog.wait()
+            parts.start(replace(sleeper(tmp_path, "import time", "time.sleep(60)"), name=name))
+        processes = [process for _, process in parts._running.values()]
+        with pytest.raises(PartError, match="the watchdog has ended with code -9"):
+            parts.check()
+    assert [process.poll() for process in processes] == [-15, -15, -15]
+
+
+def test_a_second_interrupt_while_it_ends_kills_what_does_not_end_and_ends_the_rest(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), Parts() as parts:  # noqa: PT012
+        parts.start(sleeper(tmp_path, "import time", "time.sleep(60)"))
+        deaf = sleeper(tmp_path, "import signal, time", "signal.signal(15, signal.SIG_IGN)", "print(1, flush=True)",
+                       "time.sleep(60)")  # fmt: skip
+        told: list[str] = []
+        parts.start(replace(deaf, name="deaf", log=tmp_path / "deaf.log"), told.append)
+        processes = [process for _, process in parts._running.values()]
+        deadline = time.monotonic() + 10
+        while not told and time.monotonic() < deadline:
+            time.sleep(0.02)
+        threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
+    assert [process.poll() for process in processes] == [-15, -9]
+
+
+def test_a_program_that_is_none_is_said_in_a_sentence(tmp_path: Path) -> None:
+    (program := tmp_path / "prometheus").write_bytes(b"\x00 no program")
+    program.chmod(0o755)
+    part = Part("prometheus", [str(program)], tmp_path / "prometheus.log")
+    with Parts() as parts, pytest.raises(PartError, match=r"prometheus cannot start: .*/prometheus: Exec format error"):
+        parts.start(part)
+
+
+def test_a_folder_where_a_log_should_be_is_said_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "sleeper.log").mkdir()
+    with Parts() as parts, pytest.raises(PartError, match=r"sleeper has no log: .*/sleeper.log: Is a directory"):
+        parts.start(sleeper(tmp_path, "pass"))
+
+
+def test_a_part_whose_log_and_listener_are_full_or_gone_is_still_heard_to_its_end(tmp_path: Path) -> None:
+    def gone(line: str) -> None:
+        raise BrokenPipeError
+
+    full = Part("loud", [sys.executable, "-c", "print('x' * 1_000_000)"], Path("/dev/full"))
+    with Parts() as parts:
+        parts.start(full, gone)
+        deadline = time.monotonic() + 10
+        while (code := parts.code_of("loud")) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    assert code == 0
 
 
 def test_left_over_is_what_has_started_and_not_ended() -> None:

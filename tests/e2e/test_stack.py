@@ -158,6 +158,48 @@ def test_when_a_part_ends_all_of_it_ends_and_its_last_words_are_shown(tmp_path: 
     assert 'msg="Completed loading of configuration file"' in stack.text.partition("alertmanager.log ends with:")[2]
 
 
+def test_when_its_watchdog_ends_all_of_it_ends(tmp_path: Path, stacks: list[Stack]) -> None:
+    stack = Stack(tmp_path)
+    stacks.append(stack)
+    missing = tmp_path / "runs"
+    assert f"{missing} does not exist yet; runs that appear there will be found" in stack.wait_for("(.*)\n")[1]
+    stack.wait_for("Ctrl-C ends all of it")
+    started = stack.started()
+    next(process for process in started if any("watchdog" in word for word in process.cmdline())).kill()
+    assert stack.process.wait(40) == 2
+    assert psutil.wait_procs(started, timeout=20)[1] == []
+    stack._reader.join(10)
+    assert "lastgood stack: the watchdog has ended with code -9; " in stack.text
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "complaint"),
+    [
+        ("folder", "prometheus.yml", "/prometheus.yml: Is a directory; give a directory that can be written"),
+        ("folder", "console.log", "console has no log: .*/console.log: Is a directory"),
+        ("folder", "token", "/token: Is a directory; give a directory that can be written"),
+        ("path", "prometheus", "prometheus cannot start: .*/prometheus: Exec format error"),
+        ("file", "runs", "/runs is a file; give run directories, or the folder that runs lie in"),
+    ],
+)
+def test_what_it_cannot_do_is_one_sentence_and_nothing_is_left(
+    tmp_path: Path, stacks: list[Stack], where: str, name: str, complaint: str
+) -> None:
+    if where == "folder":
+        (tmp_path / "data" / name).mkdir(parents=True)
+    else:
+        (tmp_path / name).write_bytes(b"\x00")
+        (tmp_path / name).chmod(0o755)
+    words = {"PATH": f"{tmp_path}:{os.environ['PATH']}"} if where == "path" else {}
+    stack = Stack(tmp_path, "--data", str(tmp_path / "data"), environment=words)
+    stacks.append(stack)
+    assert stack.process.wait(60) == 2
+    stack._reader.join(10)
+    assert re.fullmatch(rf"lastgood stack: .*{complaint}.*", stack.text.splitlines()[-1])
+    assert "Traceback" not in stack.text
+    assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
+
+
 def test_when_the_stack_is_killed_its_parts_end_too(tmp_path: Path, stacks: list[Stack]) -> None:
     stack = Stack(tmp_path)
     stacks.append(stack)

@@ -21,7 +21,7 @@ from lastgood.serve import DEFAULT_PORT, run_paths
 from lastgood_console.demo.options import FAULTS
 from lastgood_console.ending import Terminated, terminable
 from lastgood_console.stack.arrivals import Arrivals
-from lastgood_console.stack.layout import Layout, alone_in, choose_ports, demo_part, find_programs
+from lastgood_console.stack.layout import Layout, alone_in, choose_ports, demo_part, find_programs, missing_folders
 from lastgood_console.stack.parts import PartError, Parts
 
 POLL_SECONDS: Final = 0.5
@@ -48,6 +48,9 @@ def _run(options: argparse.Namespace) -> int:
     runs = run_paths(options.runs)
     if remote := next((path for path in options.runs if "://" in path), None):
         raise ConfigError(f"{remote} is an object store; the runs must lie on a mounted POSIX file system")
+    for path in missing_folders(runs):
+        if not options.demo or path != runs[0]:
+            say(f"{path} does not exist yet; runs that appear there will be found")
     demo_dir = _demo_dir(runs[0], datetime.now(UTC)) if options.demo else None
     layout = _layout(options, runs)
     with alone_in(layout.folder), Parts() as parts:

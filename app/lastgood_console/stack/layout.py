@@ -74,7 +74,7 @@ class Layout:
         )  # fmt: skip
 
     def write_configs(self) -> None:
-        """Write what the servers read."""
+        """Write what the servers read. Raises :class:`ConfigError` where a file cannot be written."""
         token_file = self._token_file()
         console = self.ports.url("console")
         texts = {
@@ -91,17 +91,18 @@ class Layout:
             ),
         }
         for name, text in texts.items():
-            (self.folder / name).write_text(text, encoding="utf-8")
+            with writing(self.folder / name) as path:
+                path.write_text(text, encoding="utf-8")
 
     def _token_file(self) -> str | None:
         """Keep the console's token where only this user reads it; the configurations name the file alone."""
-        path = self.folder / "token"
-        path.unlink(missing_ok=True)
-        if self.token is None:
-            return None
-        path.touch(mode=0o600)
-        path.write_text(self.token, encoding="utf-8")
-        return str(path.absolute())
+        with writing(self.folder / "token") as path:
+            path.unlink(missing_ok=True)
+            if self.token is None:
+                return None
+            path.touch(mode=0o600)
+            path.write_text(self.token, encoding="utf-8")
+            return str(path.absolute())
 
     def _part(self, name: str, health: str, *command: str) -> Part:
         return Part(name, command, self.folder / f"{name}.log", f"{self.ports.url(name)}{health}")
@@ -114,13 +115,21 @@ def console_command(runs: Sequence[Path], port: int, state: Path) -> list[str]:
 
 
 @contextmanager
+def writing(path: Path) -> Iterator[Path]:
+    """Turn what keeps a file from being written into a :class:`ConfigError` with the way out."""
+    try:
+        yield path
+    except OSError as problem:
+        raise ConfigError(f"{path}: {problem.strerror}; give a directory that can be written with --data") from None
+
+
+@contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
     """Keep a second stack out of a folder meanwhile. Raises :class:`ConfigError` when there is one."""
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "lock").open("wb")
-    except OSError as problem:
-        raise ConfigError(f"{folder}: {problem.strerror}; give a directory that can be written with --data") from None
+    with writing(folder / "lock") as path:
+        lock = path.open("wb")
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -135,6 +144,13 @@ def demo_part(folder: Path, run_dir: Path, fault: str) -> Part:
     """Return the demo as a part that ends by itself."""
     demo = [sys.executable, "-m", "lastgood_console.cli", "demo", "--no-console"]
     return Part("demo", [*demo, "--fault", fault, "--run-dir", str(run_dir)], folder / "demo.log")
+
+
+def missing_folders(runs: Sequence[Path]) -> list[Path]:
+    """Return the folders of runs that are not there yet. Raises :class:`ConfigError` for a file."""
+    if file := next((path for path in runs if path.exists() and not path.is_dir()), None):
+        raise ConfigError(f"{file} is a file; give run directories, or the folder that runs lie in")
+    return [path for path in runs if not path.exists()]
 
 
 def find_programs(which: Callable[[str], str | None] = shutil.which) -> dict[str, str]:

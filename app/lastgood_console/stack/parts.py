@@ -1,7 +1,8 @@
 """Start the processes of the stack, find out when they are ready, and leave none behind.
 
 Each process has a session of its own, so a Ctrl-C at the terminal reaches only the stack, which then ends them in
-turn. A watchdog ends them when the stack itself was killed.
+turn; a second one kills what still stands. A watchdog ends them when the stack itself was killed; when the watchdog has
+ended, the stack ends too, for nothing would end the parts any more.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +27,7 @@ GRACE_SECONDS: Final = 10.0
 
 
 class PartError(Exception):
-    """A part has ended, or does not answer: the message holds the end of its log."""
+    """A part cannot start, has ended, or does not answer: the message holds the end of its log where it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +56,31 @@ class Parts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for part, _ in reversed(list(self._running.values())):
-            self.end(part.name)
-        assert self._watchdog.stdin
-        self._watchdog.stdin.close()
-        self._watchdog.wait(GRACE_SECONDS)
+        problems: list[BaseException] = []
+        for name in reversed(list(self._running)):
+            try:
+                self.end(name)
+            except BaseException as problem:  # a second Ctrl-C too: the others are ended all the same
+                problems.append(problem)
+                self._kill(name)
+        self._dismiss_watchdog()
+        if problems:
+            raise problems[0]
 
     def start(self, part: Part, tell: Callable[[str], object] | None = None) -> None:
-        """Start a part; ``tell`` is given every line that it prints, which go to its log too."""
-        part.log.parent.mkdir(parents=True, exist_ok=True)
-        log = part.log.open("wb")
-        process = subprocess.Popen(
-            part.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if tell else log, stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )  # fmt: skip
+        """Start a part; ``tell`` is given every line that it prints, which go to its log too.
+
+        Raises :class:`PartError` when it has no log or is no program.
+        """
+        log = _opened(part)
+        try:
+            process = subprocess.Popen(
+                part.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if tell else log,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        except OSError as problem:
+            log.close()
+            raise PartError(f"{part.name} cannot start: {part.command[0]}: {problem.strerror}") from problem
         self._running[part.name] = (part, process)
         self._note(f"+{process.pid}\n")
         if tell and process.stdout:
@@ -87,7 +100,9 @@ class Parts:
             time.sleep(0.1)
 
     def check(self) -> None:
-        """Raise :class:`PartError` when a part has ended."""
+        """Raise :class:`PartError` when a part, or the watchdog, has ended."""
+        if (code := self._watchdog.poll()) is not None:
+            raise PartError(f"the watchdog has ended with code {code}; nothing else would end the parts")
         for part, process in self._running.values():
             if process.poll() is not None:
                 raise PartError(
@@ -118,10 +133,28 @@ class Parts:
         if teller := self._tellers.pop(name, None):
             teller.join(1.0)
 
+    def _kill(self, name: str) -> None:
+        """End a part by force alone; it may have ended already."""
+        if name in self._running:
+            process = self._running.pop(name)[1]
+            process.kill()
+            with suppress(BaseException):  # a third Ctrl-C: it is killed, only not waited for
+                process.wait()
+
     def _note(self, line: str) -> None:
+        """Tell the watchdog. One that has ended is found by :meth:`check`, and must not keep the others from ending."""
         assert self._watchdog.stdin
-        self._watchdog.stdin.write(line.encode())
-        self._watchdog.stdin.flush()
+        with suppress(OSError):
+            self._watchdog.stdin.write(line.encode())
+            self._watchdog.stdin.flush()
+
+    def _dismiss_watchdog(self) -> None:
+        """Close its input. When a part could not be ended by name, the watchdog still tries."""
+        assert self._watchdog.stdin
+        with suppress(OSError):  # a line that it never read
+            self._watchdog.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._watchdog.wait(GRACE_SECONDS)
 
 
 def answers(url: str) -> bool:
@@ -142,10 +175,19 @@ def tail(log: Path, lines: int = 10) -> str:
         return f"({log} cannot be read: {error.strerror})"
 
 
+def _opened(part: Part) -> IO[bytes]:
+    try:
+        part.log.parent.mkdir(parents=True, exist_ok=True)
+        return part.log.open("wb", buffering=0)
+    except OSError as problem:
+        raise PartError(f"{part.name} has no log: {part.log}: {problem.strerror}") from problem
+
+
 def _copy(source: IO[bytes], log: IO[bytes], tell: Callable[[str], object]) -> None:
-    """Pass a process's lines on until it ends."""
+    """Pass a process's lines on until it ends, also where a disk is full or a pipe closed: unread, it stands still."""
     with log, source:
         for line in source:
-            log.write(line)
-            log.flush()
-            tell(line.decode(errors="replace").rstrip())
+            with suppress(OSError):
+                log.write(line)
+            with suppress(OSError):
+                tell(line.decode(errors="replace").rstrip())
