@@ -12,7 +12,7 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -158,7 +158,10 @@ Accept = Callable[[bytes, Mapping[str, str], str], tuple[int, dict[str, Any]]]
 
 async def _posted(request: Request, most_bytes: int, accept: Accept) -> Response:
     """Read a body, hand it with headers and the client's address to an intake, and answer what that says."""
-    body = await _body(request, most_bytes)
+    try:
+        body = await _body(request, most_bytes)
+    except ClientDisconnect:  # nobody reads the answer, and it is no fault of ours that could be logged
+        return _error(400, "the client left before its body was here")
     if body is None:
         return _error(413, f"more than the {most_bytes} bytes one request may have: post fewer")
     client = request.client.host if request.client else ""

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,6 +100,18 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_held(console: Console)
         "POST", "/api/events", content=b" " * (5 << 20), headers={"content-type": "application/json"}
     )
     assert answer.status_code == 413
+
+
+@pytest.mark.parametrize("path", ["/api/events", "/api/alerts"])
+def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_error(console: Console, path: str) -> None:
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", console.port), timeout=5) as raw:
+        raw.sendall(f"{head}[".encode())
+        time.sleep(0.2)  # until the route reads
+    for _ in range(5):
+        assert console.get("/healthz").status_code == 200
+        time.sleep(0.1)
+    assert "ClientDisconnect" not in console.said()
 
 
 def test_a_taken_port_is_said_and_the_next_free_one_is_used(tmp_path: Path) -> None:
