@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.app import console_states as states
+from tests.app.fixtures import states as fixture
 
 from lastgood.peers import Peers, peers
 from lastgood.timeline import entries
@@ -42,6 +43,24 @@ def test_every_timeline_entry_but_the_step_numbers_that_meet_is_drawn() -> None:
     drawn = {row.get("event") for row in values(timeline_spec())}
     left_out = {"started", "ended", "verdict", "step"}
     assert {e.text for e in entries(state, state.incidents[0]) if e.kind not in left_out} <= drawn
+
+
+def test_of_two_alerts_of_the_same_second_both_are_seen_the_critical_one_on_top() -> None:
+    base = states.gradient(recovered=False)
+    (about,) = base.incidents
+    pair = [
+        fixture.alert(0, starts_at=states.at(60), fingerprint=name, name=name, severity=name, incident=about.id)
+        for name in ("critical", "warning")
+    ]
+    state = replace(base, annotations=tuple(replace(e, time=states.at(61)) for e in pair))
+    spec = timeline_chart.timeline_chart(state, about, "light").to_dict()
+    marks = [layer["mark"] for layer in spec["layer"] if layer["mark"].get("shape") == "triangle-down"]
+    assert [(mark["fill"], mark.get("yOffset", 0)) for mark in marks] == [
+        (theme("light")["suspect"], timeline_chart.LOWER),
+        (theme("light")["tainted"], 0),
+    ]
+    lines = [layer["mark"] for layer in spec["layer"] if layer["mark"].get("strokeWidth") == 1.5]
+    assert [m.get("yOffset", 0) for m in lines if m["type"] == "rule" and "strokeDash" not in m][-2:] == [7, 0]
 
 
 def test_the_windows_left_edge_is_dashed_and_its_right_edge_solid() -> None:

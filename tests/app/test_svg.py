@@ -36,6 +36,26 @@ def test_lanes_steps_and_labels_are_there() -> None:
     assert {"attempt 1 · stopped at step 100", "rank 3, known 02:57:02"} <= {t.strip("\u2068\u2069") for t in found}
 
 
+def twins(first: str, second: str) -> RunState:
+    """Return a story with two alerts that began in the same second."""
+    pair = [
+        states.alert(1_531, starts_at=states.at(1_529), fingerprint=name, name=name, severity=severity)
+        for name, severity in ((first, "critical"), (second, "warning"))
+    ]
+    return states.gradient(annotations=tuple(pair if first < second else reversed(pair)))
+
+
+@pytest.mark.parametrize(("critical", "warning"), [("Aaa", "Bbb"), ("Bbb", "Aaa")])
+def test_of_two_alerts_of_the_same_second_both_are_seen_the_critical_one_on_top(critical: str, warning: str) -> None:
+    picture = drawn(twins(critical, warning))
+    found = [n for n in ElementTree.fromstring(picture).iter(f"{NS}line") if n.get("stroke-width") == "1.4"]
+    lines = [n for n in found if n.get("stroke") in (C["suspect"], C["tainted"]) and not n.get("stroke-dasharray")]
+    assert [n.get("stroke") for n in lines] == [C["suspect"], C["tainted"]]
+    at = {n.get("stroke"): float(n.get("y1", "")) for n in lines}
+    assert at[C["suspect"]] - at[C["tainted"]] == pytest.approx(svg.LOWER, abs=0.11)
+    assert {critical, warning} <= set(texts(picture))
+
+
 def test_the_window_is_dashed_at_its_start_and_solid_at_its_end() -> None:
     root = ElementTree.fromstring(drawn(states.gradient()))
     edges = [line for line in root.iter(f"{NS}line") if line.get("stroke") == C["edge"]]

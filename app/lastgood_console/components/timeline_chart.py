@@ -7,7 +7,7 @@ stands at the left.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -19,9 +19,15 @@ from lastgood.state import Incident, Point, RunState
 from lastgood.timeline import SAID_KINDS, StepClock, TimelineEntry, condensed, entries, lanes
 from lastgood.wording import clock_text, moment, ranks_text
 from lastgood_console.components.chart_style import band, dressed, rows
+from lastgood_console.export.lane import IMPORTANCE, lowered
 from lastgood_console.export.tokens import ThemeName, theme
 
 LANE_HEIGHT: Final = 26
+NEAR: Final = 12.0
+"""Marks of two alerts that are nearer than this, in pixels, hide each other."""
+LOWER: Final = 7
+Lower = frozenset[TimelineEntry]
+"""The alerts that stand lower in their lane."""
 FREE_SHARE: Final = 0.08
 """Room beside "now" for labels, at least."""
 MOST_FREE_SHARE: Final = 0.35
@@ -67,10 +73,11 @@ def timeline_chart(state: RunState, incident: Incident, name: ThemeName) -> alt.
     x = alt.X("at:T", scale=alt.Scale(type="utc"), axis=axis)
     y = alt.Y("lane:N", sort=list(shown), title=None, scale=alt.Scale(domain=list(shown)),
               axis=alt.Axis(domain=False, ticks=False, grid=False, labelPadding=8, labelLimit=90))  # fmt: skip
+    lower = _lower(found, domain)
     layers = [
         *_window(state, incident, x, name),
-        *_spans(found, x, y, name),
-        *_marks(_distinct(found, domain), x, y, name),
+        *_spans(found, lower, x, y, name),
+        *_marks(_distinct(found, domain), lower, x, y, name),
     ]
     layers += [*_labels(found, domain, x, y, name), *_now(state, domain, x, name)]
     zoom = alt.selection_interval(bind="scales", encodings=["x"])
@@ -140,7 +147,7 @@ def _window(state: RunState, incident: Incident, x: alt.X, name: ThemeName) -> l
 # spans: attempts, per-step checks, checks not run, restarts, alerts, the way from a window's start to its finding
 
 
-def _spans(found: Sequence[TimelineEntry], x: alt.X, y: alt.Y, name: ThemeName) -> list[alt.Chart]:
+def _spans(found: Sequence[TimelineEntry], lower: Lower, x: alt.X, y: alt.Y, name: ThemeName) -> list[alt.Chart]:
     t = theme(name)
     styles: tuple[tuple[set[str], dict[str, Any]], ...] = (
         ({"attempt"}, {"height": 15, "color": t["peer_t"]}),
@@ -153,9 +160,10 @@ def _spans(found: Sequence[TimelineEntry], x: alt.X, y: alt.Y, name: ThemeName) 
     back = [e for e in found if e.kind == "finding" and e.known_at > e.at]
     colour = t["tainted"] if any(e.tone in {"accused", "confirmed"} for e in back) else t["suspect"]
     out.append(_rules(back, x, y, {"color": colour, "strokeDash": [2, 3], "strokeWidth": 1.5}))
-    for tone in ("critical", "warning", "info"):
+    for tone in ("info", "warning", "critical"):
         alerts = [e for e in found if e.lane == "alerts" and e.tone == tone and e.until > e.at]
-        out.append(_rules(alerts, x, y, {"color": t[_COLOURS[tone]], "strokeWidth": 1.5}))
+        for style, same in _by_height(alerts, lower):
+            out.append(_rules(same, x, y, {"color": t[_COLOURS[tone]], "strokeWidth": 1.5} | style))
     return [layer for layer in out if layer is not None]
 
 
@@ -176,7 +184,20 @@ def _rules(found: Sequence[TimelineEntry], x: alt.X, y: alt.Y, style: dict[str, 
 # marks
 
 
-def _marks(found: Sequence[TimelineEntry], x: alt.X, y: alt.Y, name: ThemeName) -> list[alt.Chart]:
+def _lower(found: Sequence[TimelineEntry], domain: Domain) -> Lower:
+    """Return which alerts stand lower in their lane, since they would hide or be hidden."""
+    alerts = [e for e in found if e.lane == "alerts"]
+    low = lowered([(domain.pixels(e.at), e.tone) for e in alerts], NEAR)
+    return frozenset(e for e, is_low in zip(alerts, low, strict=True) if is_low)
+
+
+def _by_height(found: Sequence[TimelineEntry], lower: Lower) -> Iterator[tuple[dict[str, Any], list[TimelineEntry]]]:
+    """Yield the entries of the lane's middle, and those that stand lower, each with its place."""
+    yield {}, [e for e in found if e not in lower]
+    yield {"yOffset": LOWER}, [e for e in found if e in lower]
+
+
+def _marks(found: Sequence[TimelineEntry], lower: Lower, x: alt.X, y: alt.Y, name: ThemeName) -> list[alt.Chart]:
     t = theme(name)
     out = []
     ticks = [e for e in found if e.kind == "passed"]
@@ -184,9 +205,11 @@ def _marks(found: Sequence[TimelineEntry], x: alt.X, y: alt.Y, name: ThemeName) 
         data = rows([_row(e) for e in ticks])
         out.append(alt.Chart(data).mark_tick(orient="vertical", thickness=3, size=11, opacity=1, color=t["trusted"])
                    .encode(x=x, y=y, tooltip=_TOOLTIP))  # fmt: skip
-    for tone in sorted({e.tone for e in found if _is_point(e)}):
-        points = [_point(e) for e in found if _is_point(e) and e.tone == tone]
-        out += _points(points, tone, x, y, t)
+    points = [e for e in found if _is_point(e)]
+    for tone in sorted({e.tone for e in points}, key=lambda tone: (IMPORTANCE.get(tone, 0), tone)):
+        for place, same in _by_height([e for e in points if e.tone == tone], lower):
+            if same:
+                out += _points([_point(e) for e in same], tone, place, x, y, t)
     return out
 
 
@@ -208,11 +231,13 @@ def _point(entry: TimelineEntry) -> dict[str, Any]:
     return _row(entry) | ({"at": entry.known_at} if entry.kind == "finding" else {})
 
 
-def _points(values: list[dict[str, Any]], tone: str, x: alt.X, y: alt.Y, t: dict[str, str]) -> list[alt.Chart]:
+def _points(
+    values: list[dict[str, Any]], tone: str, place: dict[str, Any], x: alt.X, y: alt.Y, t: dict[str, str]
+) -> list[alt.Chart]:
     colour, glyph = t[_COLOURS[tone]], _GLYPHS.get(tone)
     hollow = tone in _HOLLOW
     size = 60 if tone == "note" else 150 if glyph else 110
-    style: dict[str, Any] = {"shape": _SHAPES.get(tone, "circle"), "size": size, "opacity": 1, "stroke": colour}
+    style: dict[str, Any] = {"shape": _SHAPES.get(tone, "circle"), "size": size, "opacity": 1, "stroke": colour} | place
     style |= {"fill": t["bg"], "strokeWidth": 1.5} if hollow else {"fill": colour, "strokeWidth": 0}
     if tone in {"missing", "unreadable"}:
         style["strokeDash"] = [3, 2]
@@ -221,7 +246,7 @@ def _points(values: list[dict[str, Any]], tone: str, x: alt.X, y: alt.Y, t: dict
     if glyph:
         ink = colour if hollow else t["on"]
         down = 2 if tone == "suspect" else 0.5
-        layers.append(base.mark_text(text=glyph, color=ink, fontSize=10, fontWeight="bold", dy=down))
+        layers.append(base.mark_text(text=glyph, color=ink, fontSize=10, fontWeight="bold", dy=down, **place))
     return layers
 
 
@@ -279,7 +304,7 @@ def _placed(found: Sequence[TimelineEntry], domain: Domain) -> tuple[list[dict[s
     right: list[dict[str, Any]] = []
     left: list[dict[str, Any]] = []
     for lane in {e.lane for e in found}:
-        marks = sorted((e for e in found if e.lane == lane and e.kind != "verdict"), key=_anchor)
+        marks = sorted((e for e in found if e.lane == lane and e.kind != "verdict"), key=_in_turn)
         free_from = 0.0
         for entry, after in zip(marks, [*marks[1:], None], strict=True):
             limit = domain.pixels(_mark_start(after)) if after else PLOT_WIDTH
@@ -294,6 +319,11 @@ def _placed(found: Sequence[TimelineEntry], domain: Domain) -> tuple[list[dict[s
                 left.append(row | {"at": _mark_start(entry)})
             free_from = start + 10
     return right, left
+
+
+def _in_turn(entry: TimelineEntry) -> tuple[str, int]:
+    """Of two marks at the same place the right label is the second one's, and the more important one's."""
+    return _anchor(entry), IMPORTANCE.get(entry.tone, 0)
 
 
 def _anchor(entry: TimelineEntry) -> str:

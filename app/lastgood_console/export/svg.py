@@ -17,6 +17,7 @@ from lastgood import wording
 from lastgood.timeline import SAID_KINDS
 from lastgood_console.characters import isolated, one_line
 from lastgood_console.export.document import shown_timeline
+from lastgood_console.export.lane import IMPORTANCE, lowered
 from lastgood_console.export.symbols import C, last_good_ring, line, num, rect, symbol
 from lastgood_console.export.tokens import BAND_OPACITY
 
@@ -27,6 +28,10 @@ TOP: Final = 2.0
 AXIS: Final = 20.0
 FREE: Final = 0.09
 """Share of the width that stays free at the right, for labels of the last marks."""
+
+NEAR: Final = 9.0
+"""Marks of two alerts that are nearer than this hide each other."""
+LOWER: Final = 6.5
 
 _LETTER: Final = 6.2
 """Estimated width of a letter at 11 px."""
@@ -46,6 +51,7 @@ class _Canvas:
     high: datetime
     parts: list[str] = field(default_factory=list)
     taken: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    lower: set[int] = field(default_factory=set)  # identities of alerts that would hide another
 
     @property
     def bottom(self) -> float:
@@ -107,8 +113,13 @@ def timeline_svg(document: Mapping[str, Any]) -> str:
     for entry in entries:
         if entry["lane"] in ("alerts", "notes"):  # marks first: no label may cover the next mark
             canvas.take(entry["lane"], canvas.x(entry["at"]) - 6, canvas.x(entry["at"]) + 7)
+    alerts = [e for e in entries if e["lane"] == "alerts"]
+    low_ones = lowered([(canvas.x(e["at"]), e["tone"]) for e in alerts], NEAR)
+    canvas.lower = {id(e) for e, is_low in zip(alerts, low_ones, strict=True) if is_low}
     for entry in sorted(entries, key=_importance):
         _DRAW.get(entry["kind"], _skip)(canvas, entry, document)
+    for entry in sorted(alerts, key=lambda e: -IMPORTANCE.get(e["tone"], 0)):
+        _alert_label(canvas, entry)
     now = canvas.x(end.isoformat())
     canvas.add(line(now, TOP, now, canvas.bottom, C["line2"]))
     return _frame(canvas, document)
@@ -130,11 +141,12 @@ def _frame(canvas: _Canvas, document: Mapping[str, Any]) -> str:
     return "\n".join([head, hatch, *canvas.parts, "</svg>"])
 
 
-def _importance(entry: Entry) -> tuple[int, str]:
-    """Order of drawing: who is drawn first gets its label."""
+def _importance(entry: Entry) -> tuple[int, int, str]:
+    """Order of drawing: who is drawn first gets its label. A critical alert lies on top; its label comes later."""
     order = ("attempt", "ran", "not_run", "passed", "failed", "finding", "recovered", "closed", "saved", "refused")
     kind = str(entry["kind"])
-    return (order.index(kind) if kind in order else len(order), str(entry["at"]))
+    alert = IMPORTANCE.get(entry["tone"], 0) if entry["lane"] == "alerts" else 0
+    return (order.index(kind) if kind in order else len(order), alert, str(entry["at"]))
 
 
 # what is behind the marks
@@ -265,11 +277,15 @@ def _saved(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
 
 def _alert(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
     x1, x2, y = canvas.x(entry["at"]), canvas.x(entry["until"]), canvas.y("alerts")
+    y += LOWER if id(entry) in canvas.lower else 0
     colour = {"critical": C["tainted"], "warning": C["suspect"]}.get(entry["tone"], C["ink2"])
     canvas.add(line(x1, y, x2, y, colour, 1.4), symbol(entry["tone"], x1, y))
+
+
+def _alert_label(canvas: _Canvas, entry: Entry) -> None:
     said = str(entry["text"]).partition(": ")[0].partition(" fired about ")[0]  # step and severity are drawn
     if not said.endswith(" resolved"):  # the mark at the line's end says it
-        canvas.label("alerts", x1 + 11, said, dy=-3.5)
+        canvas.label("alerts", canvas.x(entry["at"]) + 11, said, dy=-3.5)
 
 
 def _restart(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
