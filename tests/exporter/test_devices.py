@@ -244,6 +244,34 @@ def test_a_lost_device_is_counted_once_and_opened_again_when_it_is_back() -> Non
     watching.close()
 
 
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_whatever_a_library_raises_is_counted_once_and_the_watch_goes_on(
+    raised: type[BaseException], capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Raising(FakeNvml):
+        looks = 0
+
+        def nvmlDeviceGetPowerUsage(self, handle: str) -> int:
+            self.looks += 1
+            if self.looks % 2:
+                raise raised
+            return super().nvmlDeviceGetPowerUsage(handle)
+
+        def nvmlShutdown(self) -> None:
+            super().nvmlShutdown()
+            raise raised
+
+    told: list[tuple[str, str]] = []
+    library = Raising("node-b", 1)
+    watching = watch(library, told, stale_seconds=5.0)
+    assert wait_for(watching.current).power_watts
+    wait_for(lambda: library.looks > 4)
+    watching.close()
+    assert not watching._thread.is_alive()
+    assert [kind for kind, _ in told] == [raised.__name__]
+    assert capfd.readouterr().err == ""
+
+
 def test_a_driver_that_fails_every_other_time_leaves_the_last_answer_and_one_count() -> None:
     told: list[tuple[str, str]] = []
     watching = watch(FakeNvml("node-b", 1, mode="flaky", onset_seconds=0.0), told, stale_seconds=2.0)

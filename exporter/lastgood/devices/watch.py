@@ -3,8 +3,8 @@
 The thread opens the sensors, reads them once per interval and publishes the answer by one assignment. Everyone else
 only looks at what was published: :meth:`DeviceWatch.current` answers at once, also while a driver call hangs. An
 answer is too old after three intervals, and never before ten seconds; then there is none. A failed look closes the
-sensors and opens them again after a pause that doubles up to a minute: that covers a lost GPU and a driver that is
-loaded anew.
+sensors and opens them again after a pause that doubles up to a minute: that covers a lost GPU, a driver that is
+loaded anew, and a library that raises ``KeyboardInterrupt`` or ``SystemExit``, which mean nothing on this thread.
 
 Forked children (data-loader workers) have no such thread and no answer. Not covered: a thread that hangs in the
 kernel, uninterruptible, which no process can leave behind.
@@ -93,7 +93,7 @@ class DeviceWatch:
             try:
                 sensors = self._look(sensors)
                 pause = self.interval_seconds
-            except Exception as error:
+            except BaseException as error:
                 self._failed(error)
                 _close(sensors)
                 sensors = None
@@ -119,10 +119,10 @@ class DeviceWatch:
             self._problem(problem.partition(":")[0], problem)
         try:
             self._on_reading(reading, time.time())
-        except Exception as error:  # what others do with a reading must not close the sensors
+        except BaseException as error:  # what others do with a reading must not close the sensors
             self._problem("excursion", f"a reading could not be used: {error!r}")
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: BaseException) -> None:
         kind = error.kind if isinstance(error, SensorError) else type(error).__name__
         self._problem(kind, str(error) or kind)
 
@@ -130,13 +130,13 @@ class DeviceWatch:
         if kind in self._told or self._stop.is_set():
             return
         self._told.add(kind)
-        with suppress(Exception):
+        with suppress(BaseException):
             self._on_problem(kind, text)
 
 
 def _close(sensors: Sensors | None) -> None:
     if sensors is not None:
-        with suppress(Exception):
+        with suppress(BaseException):
             sensors.close()
 
 
