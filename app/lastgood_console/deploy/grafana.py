@@ -21,8 +21,11 @@ from grafana_client.client import (
     GrafanaTimeoutError,
     TokenAuth,
 )
+from niquests.packages import urllib3
 
 from lastgood.errors import LastgoodError
+from lastgood_console.deadline import within
+from lastgood_console.deploy import shapes
 from lastgood_console.deploy.unreachable import why
 
 Json = dict[str, Any]
@@ -30,6 +33,8 @@ T = TypeVar("T")
 
 MOST_TEXT: Final = 200
 """Characters of a server's own message that are shown."""
+MOST_BYTES: Final = 64 << 20
+"""Of one answer; the rules of an organization are the longest."""
 PAGE: Final = 5_000
 """Annotations asked for at a time."""
 
@@ -50,6 +55,10 @@ class GrafanaError(LastgoodError):
     def __init__(self, text: str, status: int | None = None) -> None:
         super().__init__(text)
         self.status = status
+
+
+class _TooLong(Exception):
+    """An answer has more bytes than any of Grafana's."""
 
 
 class Grafana:
@@ -81,39 +90,42 @@ class Grafana:
 
     def data_source(self, uid: str) -> Json | None:
         """Return a data source."""
-        return self._find(f"data source {uid}", lambda: self._api.datasource.get_datasource_by_uid(_part(uid)))
+        return self._find(
+            f"data source {uid}", shapes.DATA_SOURCE, lambda: self._api.datasource.get_datasource_by_uid(_part(uid))
+        )
 
     def folder(self, uid: str) -> Json | None:
         """Return a folder."""
-        return self._find(f"folder {uid}", lambda: self._api.folder.get_folder(_part(uid)))
+        return self._find(f"folder {uid}", shapes.FOLDER, lambda: self._api.folder.get_folder(_part(uid)))
 
     def dashboard(self, uid: str) -> Json | None:
         """Return a dashboard with its ``meta``."""
-        return self._find(f"dashboard {uid}", lambda: self._api.dashboard.get_dashboard(_part(uid)))
+        return self._find(f"dashboard {uid}", shapes.DASHBOARD, lambda: self._api.dashboard.get_dashboard(_part(uid)))
 
     def rules(self) -> list[Json]:
         """Return the alert rules of the organization."""
-        return self._list("the alert rules", self._api.alertingprovisioning.get_alertrules_all)
+        return self._list("the alert rules", shapes.RULES, self._api.alertingprovisioning.get_alertrules_all)
 
     def rule_group(self, folder: str, group: str) -> Json | None:
         """Return a rule group."""
         ask = self._api.alertingprovisioning.get_rule_group
-        return self._find(f"rule group {group}", lambda: ask(_part(folder), _part(group)))
+        return self._find(f"rule group {group}", shapes.RULE_GROUP, lambda: ask(_part(folder), _part(group)))
 
     def contact_points(self) -> list[Json]:
         """Return the contact points of the organization. Secrets in them are blotted out."""
-        return self._list("the contact points", self._api.alertingprovisioning.get_contactpoints)
+        return self._list("the contact points", shapes.CONTACT_POINTS, self._api.alertingprovisioning.get_contactpoints)
 
     def policy(self) -> Json:
         """Return the notification policy tree."""
         ask = self._api.alertingprovisioning.get_notification_policy_tree
-        return self._object("read the notification policy", ask)
+        return self._object("read the notification policy", ask, shapes.POLICY)
 
     def annotations(self, tags: list[str], until_ms: int) -> list[Json]:
         """Return the newest annotations with all these tags up to a time in Unix milliseconds, at most ``PAGE``."""
         given = [quote(tag, safe=":") for tag in tags]
         return self._list(
             "the annotations",
+            shapes.ANNOTATIONS,
             lambda: self._api.annotations.find_annotations(
                 time_from=1, time_to=until_ms, ann_type="annotation", tags=given, limit=PAGE
             ),
@@ -137,7 +149,8 @@ class Grafana:
 
     def delete_rule(self, uid: str) -> None:
         """Remove a rule. One that is gone already is no failure."""
-        self._find(f"alert rule {uid}", lambda: self._api.alertingprovisioning.delete_alertrule(_part(uid)), "remove")
+        ask = self._api.alertingprovisioning.delete_alertrule
+        self._find(f"alert rule {uid}", shapes.ANYTHING, lambda: ask(_part(uid)), "remove")
 
     def create_contact_point(self, point: Json) -> None:
         """Create a contact point."""
@@ -165,39 +178,44 @@ class Grafana:
 
     # asking
 
-    def _find(self, what: str, ask: Callable[[], Any], verb: str = "read") -> Json | None:
+    def _find(self, what: str, shape: shapes.Shape, ask: Callable[[], Any], verb: str = "read") -> Json | None:
         try:
-            return self._object(f"{verb} {what}", ask, none_is_fine=verb != "read")
+            return self._object(f"{verb} {what}", ask, shape, none_is_fine=verb != "read")
         except GrafanaError as error:
             if error.status == 404:
                 return None
             raise
 
-    def _list(self, what: str, ask: Callable[[], Any]) -> list[Json]:
-        answer = self._ask(f"read {what}", ask)
-        if not isinstance(answer, list) or not all(isinstance(item, dict) for item in answer):
-            raise self._odd(f"read {what}")
+    def _list(self, what: str, shape: shapes.Shape, ask: Callable[[], Any]) -> list[Json]:
+        answer: list[Json] = self._checked(f"read {what}", self._ask(f"read {what}", ask), shape)
         return answer
 
-    def _object(self, what: str, ask: Callable[[], Any], none_is_fine: bool = False) -> Json:
+    def _object(
+        self, what: str, ask: Callable[[], Any], shape: shapes.Shape = shapes.ANYTHING, none_is_fine: bool = False
+    ) -> Json:
         answer = self._ask(what, ask)
         if none_is_fine and answer in (None, ""):
             return {}
-        if not isinstance(answer, dict):
-            raise self._odd(what)
+        checked: Json = self._checked(what, answer, shape)
+        return checked
+
+    def _checked(self, what: str, answer: Any, shape: shapes.Shape) -> Any:
+        """Return an answer that is as Grafana's. Whoever reads it need not ask again."""
+        if problem := shapes.oddness(answer, shape):
+            raise self._odd(what, problem)
         return answer
 
-    def _odd(self, what: str) -> GrafanaError:
+    def _odd(self, what: str, problem: str) -> GrafanaError:
         return GrafanaError(
-            f"cannot {what}: {self.url} did not answer as a Grafana does; "
+            f"cannot {what}: {self.url} did not answer as a Grafana does ({problem}); "
             "a proxy or a login page may stand before it: give the address of Grafana itself"
         )
 
     def _ask(self, what: str, ask: Callable[[], T]) -> T:
         """Ask, and turn whatever goes wrong into a :class:`GrafanaError`."""
         try:
-            return ask()
-        except GrafanaTimeoutError:
+            return within(self._timeout_seconds, ask)
+        except (GrafanaTimeoutError, TimeoutError):
             raise GrafanaError(
                 f"cannot {what}: no answer from {self.url} within {self._timeout_seconds:g} s; whether it was done is "
                 "not known: look with --dry-run, or give a longer --timeout"
@@ -207,9 +225,13 @@ class Grafana:
         except niquests.exceptions.TooManyRedirects:
             raise GrafanaError(f"cannot {what}: {self.url} points elsewhere: give the address it leads to") from None
         except niquests.exceptions.JSONDecodeError:
-            raise self._odd(what) from None
+            raise self._odd(what, "it is not JSON") from None
+        except (urllib3.exceptions.HTTPError, _TooLong) as error:
+            raise self._odd(what, self._plain(error)) from None
         except (GrafanaException, niquests.exceptions.RequestException, OSError) as error:
             raise GrafanaError(f"cannot {what}: {self.url} cannot be reached: {self._plain(why(error))}") from None
+        except (ValueError, RecursionError):  # a number of thousands of digits, lists in lists without end
+            raise self._odd(what, "it is JSON that nobody reads") from None
 
     def _answered(self, error: GrafanaException) -> str:
         status = int(error.status_code)
@@ -243,7 +265,27 @@ def _client(url: str, token: str, timeout_seconds: float) -> Any:
         user_agent="lastgood",
     )
     api.client.s.max_redirects = 0  # a redirected POST would arrive as a GET
+    api.client.s.request = _limited(api.client.s.request)
     return api
+
+
+def _limited(request: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a way to ask that reads an answer piece by piece, and no more than ``MOST_BYTES`` of it."""
+
+    def ask(*args: Any, **options: Any) -> Any:
+        response, content = request(*args, **{**options, "stream": True}), bytearray()
+        try:
+            for piece in response.iter_content(1 << 16):
+                content += piece
+                if len(content) > MOST_BYTES:
+                    raise _TooLong(f"it is longer than {MOST_BYTES >> 20} MiB")
+        except BaseException:
+            response.close()
+            raise
+        response._content = bytes(content)
+        return response
+
+    return ask
 
 
 def _part(text: str) -> str:
