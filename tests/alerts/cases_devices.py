@@ -244,9 +244,13 @@ _MARGIN: Final = [
 ]
 
 _POWERS: Final = each(CLEAN, "gpu_power_watts", dict.fromkeys(range(4), 600))
-_NO_DEVICES: Final = (
-    CLEAN.drop("gpu_power_watts").drop("gpu_ecc_uncorrected_total").drop("gpu_temperature_margin_celsius")
-)
+
+
+def _without_devices(world: World) -> World:
+    return world.drop("gpu_power_watts").drop("gpu_ecc_uncorrected_total").drop("gpu_temperature_margin_celsius")
+
+
+_NO_DEVICES: Final = _without_devices(CLEAN)
 _DCGM_POWER: Final = {0: 600, 1: 600, 2: 600, 3: 300}
 _USAGE: Final = "DCGM_FI_DEV_POWER_USAGE"
 
@@ -283,6 +287,30 @@ _POWER: Final = [
         "takes it from dcgm-exporter where targets have a node label of their own",
         own_node_on_targets(dcgm(_NO_DEVICES, _USAGE, _DCGM_POWER)),
         (off(50),),
+    ),
+    Case(
+        "PowerDeviates",
+        "fires for too much power by dcgm-exporter",
+        dcgm(_NO_DEVICES, _USAGE, {**_DCGM_POWER, 3: 900}),
+        (off(50),),
+    ),
+    Case(
+        "PowerDeviates",
+        "fires somewhat below the others by dcgm-exporter",
+        dcgm(_NO_DEVICES, _USAGE, {**_DCGM_POWER, 3: 420}),
+        (off(30),),
+    ),
+    Case(
+        "PowerDeviates",
+        "fires for no power by dcgm-exporter",
+        dcgm(_NO_DEVICES, _USAGE, {**_DCGM_POWER, 3: 0}),
+        (off(100),),
+    ),
+    Case(
+        "PowerDeviates",
+        "takes it from dcgm-exporter for two runs beside one with series of its own",
+        dcgm(_NO_DEVICES.plus(_without_devices(healthy("other"))).plus(healthy("third")), _USAGE, _DCGM_POWER),
+        (off(50), off(50, run="other")),
     ),
     Case(
         "PowerDeviates",
