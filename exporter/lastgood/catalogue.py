@@ -121,8 +121,8 @@ RANK_METRICS: Final = (
     _rank("gpu_temperature_celsius", "gauge", "celsius", "Temperature of the GPU", _SENSOR, sensor=DEVICE_SENSORS),
     _rank("gpu_temperature_margin_celsius", "gauge", "celsius", "Degrees left before the GPU slows itself down",
           f"{_SENSOR} A device that says 0 or less has no such sensor."),
-    _rank("gpu_ecc_uncorrected_total", "counter", "", "Uncorrectable memory errors of the GPU since its driver was "
-          "loaded", _SENSOR),
+    _rank("gpu_ecc_uncorrected_total", "counter", "", "Uncorrectable memory errors of the GPU since this rank began "
+          "to watch it", f"{_SENSOR} What its driver had counted before is not among them."),
     _rank("exporter_errors_total", "counter", "", "Failures of lastgood itself; training went on", part=PARTS),
 )  # fmt: skip
 

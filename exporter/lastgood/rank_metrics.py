@@ -171,7 +171,7 @@ def _device_rows(reading: Reading | None) -> dict[str, dict[tuple[str, ...], flo
         "gpu_energy_joules_total": {(): reading.energy_joules},
         "gpu_temperature_celsius": {("core",): reading.core_celsius, ("memory",): reading.memory_celsius},
         "gpu_temperature_margin_celsius": {(): reading.margin_celsius},
-        "gpu_ecc_uncorrected_total": {(): reading.ecc_uncorrected},
+        "gpu_ecc_uncorrected_total": {(): reading.ecc_new},
     }
     return {
         name: {labels: value for labels, value in values.items() if value is not None} for name, values in rows.items()

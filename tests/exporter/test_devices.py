@@ -8,15 +8,20 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lastgood.devices import DeviceWatch, NoDevices, Reading, SensorError, choose, nvml
 from lastgood.devices.choice import allowed, visible_mig
 from lastgood.devices.fake_nvml import MODES, FakeNvml, fake_uuid
+from lastgood.devices.growth import Growth
 from lastgood.devices.nvml import NvmlSensors
+from lastgood.devices.reading import errors
 from lastgood.devices.rocm import AmdSensors
 
 UUID = fake_uuid("node-b", 1)
@@ -92,6 +97,8 @@ def test_a_margin_that_nothing_tells_is_unknown_and_not_zero(threshold: int) -> 
     [
         ("nvmlDeviceGetTotalEnergyConsumption", 2**63, "energy_joules"),
         ("nvmlDeviceGetTotalEccErrors", 9223372036854775794, "ecc_uncorrected"),
+        ("nvmlDeviceGetTotalEccErrors", 2**32 - 1, "ecc_uncorrected"),
+        ("nvmlDeviceGetTotalEccErrors", 2**31 - 1, "ecc_uncorrected"),
         ("nvmlDeviceGetTemperature", 345, "core_celsius"),
         ("nvmlDeviceGetPowerUsage", 0, "power_watts"),
     ],
@@ -178,6 +185,42 @@ def test_the_last_reading_is_there_until_it_closes() -> None:
     assert watching.current() is None
     assert told == []
     assert library._inits == 0
+
+
+def test_memory_errors_count_from_the_first_look_and_never_fall() -> None:
+    counts = iter([7, 2**32 - 1, 7, 8, 0, 0, 2, 2**64 - 1])
+    published: list[float | None] = []
+
+    class Counting:
+        """Opens anew after every second look, as after a lost device."""
+
+        def __init__(self) -> None:
+            self.looks = 0
+
+        def read(self) -> Reading:
+            self.looks += 1
+            if self.looks > 2:
+                raise SensorError("GpuIsLost", "gone")
+            return Reading(ecc_uncorrected=errors(next(counts, 2)))
+
+        def close(self) -> None:
+            pass
+
+    watching = DeviceWatch(Counting, interval_seconds=0.01,
+                           on_reading=lambda reading, at: published.append(reading.ecc_new))  # fmt: skip
+    wait_for(lambda: len(published) >= 9)
+    watching.close()
+    assert published[:9] == [0, None, 0, 1, 1, 1, 3, None, 3]
+
+
+@given(st.lists(st.none() | st.integers(0, 20)))
+def test_growth_is_what_was_added_and_never_falls(counts: list[int | None]) -> None:
+    growth = Growth()
+    found = [grown for count in counts if (grown := growth.take(count)) is not None]
+    known = [count for count in counts if count is not None]
+    assert found == sorted(found)
+    assert found[:1] == [0] * bool(known)
+    assert sum(found[-1:]) == sum(max(0, b - a) for a, b in pairwise(known))
 
 
 def test_a_hanging_driver_makes_the_reading_too_old_and_is_counted_once() -> None:

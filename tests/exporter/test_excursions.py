@@ -123,21 +123,16 @@ def test_nothing_is_said_of_power_before_the_usual_is_known() -> None:
     assert run(powers(*[640.0] * 11, 100.0)) == []
 
 
-def test_a_growing_error_counter_is_told_and_what_was_there_before_is_not() -> None:
-    told = run([Reading(ecc_uncorrected=value) for value in (7, 7, 8, 8, 9, 10)])
+def test_new_memory_errors_are_told_and_what_was_there_before_is_not() -> None:
+    told = run([Reading(ecc_uncorrected=7 + value, ecc_new=value) for value in (0, 0, 1, 1, 2, 3)])
     assert [(data["nature"], data["value"], data["state"]) for data in told] == [("uncorrected_ecc", 1, "ended")]
     assert told[0]["text"].endswith("1 new uncorrectable memory error")
 
 
 def test_errors_in_the_quiet_time_are_told_together_after_it() -> None:
-    told = run([Reading(ecc_uncorrected=float(value)) for value in range(125)])
+    told = run([Reading(ecc_new=float(value)) for value in range(125)])
     assert [data["value"] for data in told] == [1, 120]
     assert told[1]["started"] == utc(START + 10)
-
-
-def test_a_counter_that_starts_anew_with_its_driver_counts_from_zero() -> None:
-    told = run([Reading(ecc_uncorrected=value) for value in (7, 0, 0, 2)])
-    assert [data["value"] for data in told] == [2]
 
 
 # --- where it stands --------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def value(registry: CollectorRegistry, metrics: RankMetrics) -> Any:
 
 
 ALL_SENSORS = Reading(power_watts=640, energy_joules=9e6, core_celsius=61, memory_celsius=72, margin_celsius=26,
-                      ecc_uncorrected=0)  # fmt: skip
+                      ecc_uncorrected=7, ecc_new=0)  # fmt: skip
 
 
 def test_a_rank_exports_30_series_without_a_gpu_before_its_first_step(

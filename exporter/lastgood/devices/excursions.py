@@ -83,7 +83,7 @@ class ExcursionRules:
     _powers: deque[float] = field(init=False)
     _held: deque[float] = field(init=False)
     """Readings of the power that may belong to an excursion; the median does not know them."""
-    _errors: float | None = field(init=False, default=None)
+    _errors: float = field(init=False, default=0.0)
     _new_errors: float = field(init=False, default=0.0)
     _runs: dict[Kind, _Run] = field(init=False, default_factory=lambda: {kind: _Run() for kind in SENSORS})
 
@@ -93,7 +93,7 @@ class ExcursionRules:
     def take(self, reading: Reading, at: float) -> tuple[dict[str, Any], ...]:
         """Return what there is to journal after this reading. ``at``: Unix seconds, never earlier than before."""
         return (*self._margin(reading.margin_celsius, at), *self._power(reading.power_watts, at),
-                *self._ecc(reading.ecc_uncorrected, at))  # fmt: skip
+                *self._ecc(reading.ecc_new, at))  # fmt: skip
 
     def _margin(self, value: float | None, at: float) -> Iterator[dict[str, Any]]:
         limits = self.limits
@@ -161,11 +161,10 @@ class ExcursionRules:
             run.kept_back += 1
 
     def _ecc(self, value: float | None, at: float) -> Iterator[dict[str, Any]]:
-        """A counter has no end: each growth is told at once, or together after the quiet time."""
+        """Errors have no end: new ones are told at once, or together after the quiet time. ``value`` never falls."""
         if value is None:
             return
-        known, self._errors = self._errors, value
-        grown = 0.0 if known is None else value - known if value >= known else value  # less: the driver was reloaded
+        grown, self._errors = value - self._errors, value
         run = self._runs["uncorrected_ecc"]
         if grown and not self._new_errors:
             run.began = at

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from lastgood.devices.reading import Reading, SensorError, celsius, count, margin, watts
+from lastgood.devices.reading import Reading, SensorError, celsius, count, errors, margin, watts
 
 Answer = TypeVar("Answer", float, str)
 
@@ -58,7 +58,7 @@ class NvmlSensors:
             core_celsius=core,
             memory_celsius=celsius(ask("memory", self._memory)),
             margin_celsius=margin(ask("margin", self._margin)) or margin(ask("margin", self._to_slowdown, core)),
-            ecc_uncorrected=count(ask("ecc", self._ecc)),
+            ecc_uncorrected=errors(ask("ecc", self._ecc)),
             pci_bus_id=self._place,
             problems=tuple(problems),
         )

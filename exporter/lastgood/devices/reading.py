@@ -16,6 +16,8 @@ COLDEST_CELSIUS: Final = -50.0
 HOTTEST_CELSIUS: Final = 200.0
 MOST_COUNT: Final = 2.0**62
 """A counter beyond it is a blank value of the driver."""
+MOST_ERRORS: Final = 1e9
+"""More memory errors are none: blank values of 32 bits are beyond it, and no process lives through so many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,8 @@ class Reading:
     """Degrees left before the device slows itself down; None when unknown, or when the driver says 0 or less."""
     ecc_uncorrected: float | None = None
     """Uncorrectable memory errors since the driver was loaded."""
+    ecc_new: float | None = None
+    """Those of them since :class:`lastgood.devices.watch.DeviceWatch` began to look; sensors alone do not know."""
     pci_bus_id: str = ""
     """Where the device is on the bus, as its driver says; empty when it does not."""
     problems: tuple[str, ...] = ()
@@ -73,6 +77,11 @@ def margin(value: float | None) -> float | None:
 def count(value: float | None) -> float | None:
     """Return a counter, else None."""
     return _within(value, 0.0, MOST_COUNT)
+
+
+def errors(value: float | None) -> float | None:
+    """Return a count of memory errors, else None."""
+    return _within(value, 0.0, MOST_ERRORS)
 
 
 def _within(value: float | None, low: float, high: float, *, above: bool = False) -> float | None:

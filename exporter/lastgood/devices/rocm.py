@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from lastgood.devices.reading import Reading, SensorError, celsius, count, margin, watts
+from lastgood.devices.reading import Reading, SensorError, celsius, count, errors, margin, watts
 
 _THOUSANDTHS_FROM: Final = 1_000.0
 _NOT_SUPPORTED: Final = ("NOT_SUPPORTED", "NOT_YET_IMPLEMENTED", "NO_HSMP_MSG_SUP", "INVAL", "NO_DATA")
@@ -60,7 +60,7 @@ class AmdSensors:
             core_celsius=celsius(core),
             memory_celsius=celsius(self._ask(problems, "memory", self._temperature, sensors.VRAM, metrics.CURRENT)),
             margin_celsius=None if core is None or limit is None else margin(limit - core),
-            ecc_uncorrected=count(self._ask(problems, "ecc", self._ecc)),
+            ecc_uncorrected=errors(self._ask(problems, "ecc", self._ecc)),
             pci_bus_id=self._place,
             problems=tuple(problems),
         )

@@ -18,8 +18,10 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
+from lastgood.devices.growth import Growth
 from lastgood.devices.reading import Reading, SensorError, Sensors
 
 LONGEST_PAUSE_SECONDS: Final = 60.0
@@ -64,6 +66,7 @@ class DeviceWatch:
         self._published: tuple[float, Reading] | None = None  # when it was asked for, and the answer; set as one
         self._busy_since: float | None = None
         self._told: set[str] = set()
+        self._memory_errors = Growth()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="lastgood-devices", daemon=True)
         _forget_in_children(self)
@@ -106,7 +109,8 @@ class DeviceWatch:
         self._busy_since = asked = time.monotonic()
         try:
             opened = self._open() if sensors is None else sensors
-            reading = opened.read()
+            found = opened.read()
+            reading = replace(found, ecc_new=self._memory_errors.take(found.ecc_uncorrected))
         finally:
             self._busy_since = None
         if not self._stop.is_set():
