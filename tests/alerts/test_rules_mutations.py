@@ -1,13 +1,13 @@
 """A rule that is broken in any small way turns a case red.
 
-The cases are tried in stages, and each stage only on what has survived. ``EQUIVALENT`` names the breakages
+The cases are tried a few at a time, and only on what has survived. ``EQUIVALENT`` names the breakages
 that change nothing in any world that can be, each with the reason.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -27,16 +27,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 FIRST: Final = 4
 """Cases of the first stage: firing, silent, boundary and whatever comes next."""
-AT_ONCE: Final = 6
-"""Cases of each later stage, the small ones first: most breakages never get to the large ones."""
+TRIALS: Final = 200
+"""Breakages times cases of a later stage: the more have been noticed, the more cases at once."""
 
 
-def stages(rule: str) -> Iterator[list[Case]]:
+def cases_of(rule: str) -> list[Case]:
+    """Return the cases of a rule in the order in which they are tried: the small ones first, but for the very first."""
     own = [case for case in OWN if case.rule == rule]
     rest = [case for case in EVERYWHERE if case.rule == rule]
-    for cases in (own[:FIRST], sorted(own[FIRST:], key=_size), sorted(rest, key=_size)):
-        for start in range(0, len(cases), AT_ONCE):
-            yield cases[start : start + AT_ONCE]
+    return [*own[:FIRST], *sorted(own[FIRST:], key=_size), *sorted(rest, key=_size)]
 
 
 def _size(case: Case) -> int:
@@ -75,8 +74,11 @@ def survivors(broken: Sequence[Mutant], folder: Path) -> list[Mutant]:
 
 
 def _after_cases_of(rule: str, left: Sequence[Mutant], folder: Path) -> list[Mutant]:
-    for cases in stages(rule):
-        left = unnoticed(left, cases, folder)
+    cases = cases_of(rule)
+    while left and cases:
+        many = max(FIRST, TRIALS // len(left))
+        left = unnoticed(left, cases[:many], folder)
+        cases = cases[many:]
     return [*left]
 
 
