@@ -8,7 +8,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -377,6 +378,134 @@ def test_a_prometheus_with_series_and_rules_is_in_order() -> None:
     found = prometheus()
     assert {i.level for i in found.values()} == {"ok"}
     assert (found["series of ranks"].says, found["alert rules"].says) == ("8", "2 of lastgood are loaded")
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "abc", None, [1], 10**400, 7, "", {}])
+def test_a_number_that_is_none_is_never_in_order(value: Any) -> None:
+    odd = {"data": {"resultType": "scalar", "result": [1, value]}}
+    asked = answer(odd)
+    assert levels(network.prometheus_items("http://p", asked, asked, asked, asked)) == [("prometheus", "fail")]
+    found = prometheus(ranks=odd, runs=odd)
+    assert [(i.name, i.level) for i in found.values() if i.level != "ok"] == [
+        ("series of ranks", "warn"), ("series of runs", "warn")
+    ]  # fmt: skip
+    assert found["series of ranks"].says == "cannot be told: the answer is none of Prometheus"
+
+
+@pytest.mark.parametrize(
+    "groups", [[5], [None], "x", {"a": 1}, [{"name": "lastgood", "rules": [5]}], [{"rules": {"a": 1}}]]
+)
+def test_rules_that_no_prometheus_gives_are_told(groups: Any) -> None:
+    found = prometheus(rules={"data": {"groups": groups}})
+    assert (found["alert rules"].level, found["alert rules"].says[:14]) == ("warn", "cannot be told")
+
+
+def test_an_answer_that_failed_is_not_taken_for_nothing_there() -> None:
+    broken, down = answer({"error": "x"}, 503), Answer(0, b"", "timed out")
+    items = network.prometheus_items("http://p", answer(scalar(100.0)), broken, down, broken)
+    says = {found.name: found.says for found in items}
+    assert says["series of ranks"] == says["alert rules"] == "cannot be told: status 503"
+    assert says["series of runs"] == "cannot be told: timed out"
+
+
+BODIES = [
+    b"[" * 99_999,
+    b"1" * 5000,
+    b"NaN",
+    b"[]",
+    b"null",
+    b"\xff",
+    b"",
+    b'{"data": null}',
+    b'{"version": 1, "runs": "x"}',
+]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: str(body[:9]))
+def test_json_that_nobody_reads_is_no_prometheus_and_no_console(body: bytes) -> None:
+    odd = Answer(200, body)
+    assert levels(network.prometheus_items("http://p", odd, odd, odd, odd)) == [("prometheus", "fail")]
+    assert levels(network.console_items("http://c", odd, None, False)) == [("console", "fail")]
+
+
+def test_what_a_server_says_is_short_and_steers_no_terminal() -> None:
+    evil = "\x1b[31m" + "x" * 9_000
+    health = answer({"version": evil, "runs": 1, "last_read_age_seconds": 1})
+    for found in network.console_items("http://c", health, answer({"error": evil}, 400), False):
+        assert "\x1b" not in found.says
+        assert len(found.says) < 300
+
+
+@pytest.fixture
+def slow_server() -> Iterator[Callable[[Iterable[bytes]], str]]:
+    """Return a way to serve pieces of bytes, whatever is asked."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve(pieces: Iterable[bytes]) -> None:
+            with suppress(OSError), listening.accept()[0] as client:
+                client.recv(65_536)
+                for piece in pieces:
+                    client.sendall(piece)
+
+        def start(pieces: Iterable[bytes]) -> str:
+            threading.Thread(target=serve, args=(pieces,), daemon=True).start()
+            return f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+        yield start
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize("head", [HEAD + b"Content-Length: 9999\r\n\r\n", HEAD + b"X-Name: "])
+def test_an_answer_that_drips_has_one_bound_as_a_whole(
+    head: bytes, slow_server: Callable[[Iterable[bytes]], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dripping() -> Iterator[bytes]:
+        yield head
+        for _ in range(40):
+            time.sleep(0.05)
+            yield b"x"
+
+    monkeypatch.setattr(network, "SECONDS", 0.3)
+    began = time.monotonic()
+    found = network.fetch(slow_server(dripping()), "/", "GET", {})
+    assert (found.status, found.problem) == (0, "no whole answer within 0.3 s")
+    assert time.monotonic() - began < 1.5
+    time.sleep(2)  # until the other side has ended, so that its end falls into no other test
+
+
+def test_an_answer_without_end_is_not_kept(
+    slow_server: Callable[[Iterable[bytes]], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "MOST_BYTES", 1 << 20)
+    url = slow_server([HEAD + b"Content-Length: 9000000000\r\n\r\n", *[b" " * 100_000] * 50])
+    assert network.fetch(url, "/", "GET", {}).problem == "its answer is longer than 1 MiB"
+
+
+@pytest.mark.parametrize(
+    "url", ["http://mira:pw-1@h", "http://[::1", "http://a..b", f"http://{'a' * 300}", "http://x\ny"]
+)
+def test_an_address_that_cannot_be_asked_fails_and_shows_no_password(url: str) -> None:
+    for found in (tried({"LASTGOOD_CONSOLE_URL": url})["console"], list(network.look({}, url))[-1]):
+        assert (found.level, found.way_out) == ("fail", "give an address that starts with http:// or https://")
+        assert "pw-1" not in found.says
+
+
+@pytest.mark.parametrize("host", ["\udcff", "a..b", "a" * 300, "a\0b"])
+def test_a_host_that_can_be_none_is_said(host: str) -> None:
+    assert network.taken(0, host) == "no host has such a name"
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a/" * 3000, "b" * 5000, "there/" + "a" * 300])
+def test_a_path_that_cannot_be_used_is_an_item_of_its_own(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path)
+    (found,) = run_directory.look(name)
+    assert (found.level, "File name too long" in found.says) == ("fail", True)
+    assert len(found.says) < 300
 
 
 @pytest.mark.parametrize(

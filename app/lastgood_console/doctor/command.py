@@ -10,13 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from lastgood.serve import run_paths
 from lastgood_console.doctor import install, network, run_directory, settings
 from lastgood_console.doctor.item import Item, document, lines, worst
+from lastgood_console.run_selection import say
 
 
 def main(argv: Sequence[str]) -> int:
     """Look at this machine and print what works, what does not, and the way out."""
     given = _parser().parse_args(list(argv))
     items = list(look(given.runs, given.prometheus, os.environ))
-    print(json.dumps(document(items), indent=2) if given.json else "\n".join(lines(items)))
+    for line in [json.dumps(document(items), indent=2)] if given.json else lines(items):
+        say(line)
     return 1 if worst(items) == "fail" else 0
 
 

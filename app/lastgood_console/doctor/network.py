@@ -5,23 +5,30 @@ from __future__ import annotations
 import errno
 import http.client
 import json
+import math
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from lastgood.endpoint import BASE_PORT, TRIES
 from lastgood.errors import ConfigError
-from lastgood.http_address import HttpAddress
+from lastgood.http_address import HttpAddress, is_host
 from lastgood.serve import DEFAULT_PORT
+from lastgood_console.characters import one_line
+from lastgood_console.deadline import within
 from lastgood_console.doctor.item import Item, fail, ok, warn
 from lastgood_console.doctor.run_directory import skew_item
 
 SECONDS: Final = 3.0
 RULES: Final = "lastgood rules --output lastgood.rules.yml"
-_MOST_BYTES: Final = 8 << 20
+MOST_BYTES: Final = 32 << 20
+"""Of an answer. The rules of a Prometheus come with all their alerts."""
+MOST_TEXT: Final = 200
+"""Characters of what a server says that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +45,7 @@ class Answer:
         """Return the body's JSON, or None."""
         try:
             return json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
 
@@ -50,21 +57,33 @@ Fetch = Callable[[str, str, str, Mapping[str, str], bytes | None], Answer]
 
 
 def fetch(url: str, path: str, method: str, headers: Mapping[str, str], body: bytes | None = None) -> Answer:
-    """Send one request. Raises :class:`ConfigError` for something that is no address."""
+    """Send one request, and wait ``SECONDS`` for all of its answer. Raises :class:`ConfigError` for no address."""
     address = HttpAddress(url, "address", "http://prometheus.example:9090")
-    connection, began = address.connection(SECONDS), time.time()
+    if address.has_login:
+        raise ConfigError(f"address {address.shown} holds a name or a password, which would be shown")
     try:
-        connection.request(method, address.path.rstrip("/") + path, body, dict(headers))
-        answer = connection.getresponse()
-        return Answer(answer.status, answer.read(_MOST_BYTES), "", began, time.time())
+        return within(SECONDS, lambda: _asked(address, path, method, headers, body))
+    except TimeoutError:
+        return Answer(0, b"", f"no whole answer within {SECONDS:g} s")
     except (OSError, http.client.HTTPException) as error:
         return Answer(0, b"", (error.strerror if isinstance(error, OSError) else "") or str(error) or repr(error))
-    finally:
-        connection.close()
+
+
+def _asked(address: HttpAddress, path: str, method: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+    connection, began = address.connection(SECONDS), time.time()
+    with closing(connection):
+        connection.request(method, address.path.rstrip("/") + path, body, dict(headers))
+        answer = connection.getresponse()
+        content = answer.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        return Answer(0, b"", f"its answer is longer than {MOST_BYTES >> 20} MiB")
+    return Answer(answer.status, content, "", began, time.time())
 
 
 def taken(port: int, host: str) -> str:
     """Return why a port cannot be listened on; empty when it can."""
+    if host and not is_host(host):
+        return "no host has such a name"
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -152,8 +171,10 @@ def console_port_item(reason: str, health: Callable[[], Answer]) -> Item:
 
 def is_ours(health: Answer) -> bool:
     """Tell whether an answer to ``/healthz`` is lastgood's."""
-    found = health.data()
-    return isinstance(found, dict) and {"version", "runs", "last_read_age_seconds"} <= found.keys()
+    match health.data():
+        case {"version": str(), "runs": int(), "last_read_age_seconds": _}:
+            return True
+    return False
 
 
 def unreachable(name: str, url: str, answer: Answer) -> Item:
@@ -172,7 +193,7 @@ def console_items(url: str, health: Answer, posted: Answer | None, has_token: bo
         return
     about = health.data()
     if health.status == 200:
-        yield ok("console", f"{url}: version {about['version']}, {about['runs']} runs")
+        yield ok("console", f"{url}: version {_short(about['version'])}, {about['runs']} runs")
     else:
         yield warn("console", f"{url} has not read the journals for a minute", "look at its output: is the run "
                    "directory there?")  # fmt: skip
@@ -187,53 +208,91 @@ def _token_item(posted: Answer, has_token: bool) -> Item:
     if posted.status == 401:
         return fail("console token", f"events are refused {shown}", "set the same LASTGOOD_TOKEN here and where the "
                     "console runs")  # fmt: skip
-    found = posted.data()
-    reason = found.get("error") if isinstance(found, dict) else posted.problem or f"status {posted.status}"
+    reason = posted.problem or f"status {posted.status}"
+    match posted.data():
+        case {"error": str(said)} if said:
+            reason = _short(said)
     return fail("console token", f"events are refused: {reason}", "look at the console's output")
 
 
 def prometheus_items(url: str, clock: Answer, ranks: Answer, runs: Answer, rules: Answer) -> Iterator[Item]:
     """Judge a Prometheus: is lastgood scraped, are its rules loaded, does its clock agree."""
-    now = _value(clock)
+    now = _number(clock)
     if now is None:
         yield fail("prometheus", f"{url} answers, but not as Prometheus does", "give the base address of its HTTP API")
         return
     yield ok("prometheus", url)
     yield skew_item("clock of prometheus", max(0.0, now - clock.ended) + min(0.0, now - clock.began))
-    yield _series_item("series of ranks", _value(ranks), "scrape the targets of the run directory's targets.json, or "
+    yield _series_item("series of ranks", ranks, "scrape the targets of the run directory's targets.json, or "
                        "the console's /api/sd")  # fmt: skip
-    yield _series_item("series of runs", _value(runs), f"scrape the console, or lastgood serve (port {DEFAULT_PORT})")
+    yield _series_item("series of runs", runs, f"scrape the console, or lastgood serve (port {DEFAULT_PORT})")
     yield _rules_item(rules)
 
 
-def _value(answer: Answer) -> float | None:
-    """Return the one number of a query's answer: a scalar, or a vector with one element."""
+def _number(answer: Answer) -> float | None:
+    """Return the one finite number of a query's answer: a scalar, or a vector with one element; 0 of an empty one."""
     match answer.data():
-        case {"data": {"resultType": "scalar", "result": [_, value]}}:
-            return float(value)
-        case {"data": {"resultType": "vector", "result": [{"value": [_, value]}]}}:
-            return float(value)
+        case {"data": {"resultType": "scalar", "result": [_, str(text)]}}:
+            return _finite(text)
+        case {"data": {"resultType": "vector", "result": [{"value": [_, str(text)]}]}}:
+            return _finite(text)
+        case {"data": {"resultType": "vector", "result": []}}:
+            return 0.0
     return None
 
 
-def _series_item(name: str, count: float | None, out: str) -> Item:
+def _finite(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _series_item(name: str, answer: Answer, out: str) -> Item:
+    count = _number(answer)
+    if count is None:
+        return _untold(name, answer)
     return ok(name, f"{count:.0f}") if count else warn(name, "none now", f"if something trains: {out}")
 
 
-def _rules_item(rules: Answer) -> Item:
-    match rules.data():
-        case {"data": {"groups": [*groups]}}:
-            ours = [rule for group in groups if _is_of_ours(group) for rule in group["rules"]]
-            broken = [str(rule.get("name")) for rule in ours if rule.get("health") == "err"]
-            if broken:
-                return fail("alert rules", f"cannot be evaluated: {', '.join(broken)}", "see the page /rules there")
-            if ours:
-                return ok("alert rules", f"{len(ours)} of lastgood are loaded")
+def _untold(name: str, answer: Answer) -> Item:
+    """Say that an answer does not tell what was asked: nothing is known, which is not the same as nothing there."""
+    status = "" if answer.status == 200 else f"status {answer.status}"
+    return warn(name, f"cannot be told: {answer.problem or status or 'the answer is none of Prometheus'}",
+                "look at the output of Prometheus")  # fmt: skip
+
+
+def _rules_item(answer: Answer) -> Item:
+    groups = _groups(answer)
+    if groups is None:
+        return _untold("alert rules", answer)
+    ours = [rule for name, rules in groups if _is_of_ours(name, rules) for rule in rules]
+    broken = [_short(str(rule.get("name"))) for rule in ours if rule.get("health") == "err"]
+    if broken:
+        return fail("alert rules", f"cannot be evaluated: {', '.join(broken)}", "see the page /rules there")
+    if ours:
+        return ok("alert rules", f"{len(ours)} of lastgood are loaded")
     return warn("alert rules", "none of lastgood is loaded", f"{RULES}, and name it in rule_files")
 
 
-def _is_of_ours(group: Mapping[str, Any]) -> bool:
+def _groups(answer: Answer) -> list[tuple[str, list[Mapping[str, Any]]]] | None:
+    """Return the name and the rules of each group; None when it is not what Prometheus answers."""
+    match answer.data():
+        case {"data": {"groups": [*groups]}} if all(isinstance(group, dict) for group in groups):
+            found = [(str(group.get("name")), group.get("rules") or []) for group in groups]
+            if all(isinstance(rules, list) and all(isinstance(rule, dict) for rule in rules) for _, rules in found):
+                return found
+    return None
+
+
+def _is_of_ours(name: str, rules: Sequence[Mapping[str, Any]]) -> bool:
     """Tell whether a group is lastgood's: by its name, or by what a rule in it asks for."""
-    rules = group.get("rules") or ()
-    named = str(group.get("name")).startswith("lastgood")
+    named = name.startswith("lastgood")
     return bool(rules) and (named or any("lastgood_" in str(rule.get("query")) for rule in rules))
+
+
+def _short(said: str) -> str:
+    """Return what a server said, on one line and not long."""
+    text = one_line(said)
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"

@@ -22,6 +22,8 @@ SKEW_WARN_SECONDS: Final = 2.0
 SKEW_FAIL_SECONDS: Final = 60.0
 NETWORK: Final = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs")
 """File systems on which another machine sees a new name late."""
+MOST_NAME: Final = 200
+"""Characters of a path that are shown when it cannot be used."""
 IN_MEMORY: Final = ("tmpfs", "ramfs")
 
 
@@ -45,11 +47,18 @@ def look(path: str) -> list[Item]:
         return [
             fail("run directory", f"{path} is an object store", "give a POSIX path; mount the store, or copy to it")
         ]
-    given = Path(path).absolute()
-    if given.exists():
-        return list(judged(try_directory(given)))
-    parent = next(folder for folder in given.parents if folder.exists())
-    return list(judged(Tried(given, False, filesystem_of(parent), tried_actions(parent)[0])))
+    try:
+        return list(judged(tried(Path(path).absolute())))
+    except OSError as error:
+        return [fail("run directory", f"{path[:MOST_NAME]}: {_reason(error)}", "give a path that can be used here")]
+
+
+def tried(path: Path) -> Tried:
+    """Do what the journal does there, or in the nearest folder above it that there is."""
+    if path.exists():
+        return try_directory(path)
+    parent = next(folder for folder in path.parents if folder.exists())
+    return Tried(path, False, filesystem_of(parent), tried_actions(parent)[0])
 
 
 def try_directory(path: Path) -> Tried:
