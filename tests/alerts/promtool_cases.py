@@ -89,6 +89,7 @@ def path_of(rule: Rule, labels: Mapping[str, str]) -> str:
     return "/" if rule.link == "console" else f"/?run={said['run']}"
 
 
+@cache
 def rule_file(name: str) -> dict[str, Any]:
     """Return one alert of the real rule file and the recordings it uses, in one group: evaluated in order."""
     groups: list[Any] = rule_groups(console_url=CONSOLE)
