@@ -20,10 +20,11 @@ from lastgood.ingest import EventIntake
 from lastgood.ledger import Ledger
 from lastgood.serve import make_server
 from lastgood_console.doctor import install, item, main, network, run_directory, settings
+from lastgood_console.doctor.answer import Answer
 from lastgood_console.doctor.command import _usual as usual
 from lastgood_console.doctor.install import Told
 from lastgood_console.doctor.item import Item
-from lastgood_console.doctor.network import Answer
+from lastgood_console.doctor.prometheus import prometheus_items
 from lastgood_console.doctor.run_directory import Tried
 
 CPU = {"torch": "2.13.0+cpu", "cuda": None, "hip": None, "gpus": [], "backends": ["gloo"]}
@@ -369,7 +370,7 @@ def loaded(health: str = "ok") -> dict[str, Any]:
 
 
 def prometheus(now: float = 100.05, ranks: Any = None, runs: Any = None, rules: Any = None) -> dict[str, Item]:
-    items = network.prometheus_items("http://p", answer(scalar(now)), answer(ranks or vector(8)),
+    items = prometheus_items("http://p", answer(scalar(now)), answer(ranks or vector(8)),
                                      answer(runs or vector(1)), answer(rules or loaded()))  # fmt: skip
     return {found.name: found for found in items}
 
@@ -384,7 +385,7 @@ def test_a_prometheus_with_series_and_rules_is_in_order() -> None:
 def test_a_number_that_is_none_is_never_in_order(value: Any) -> None:
     odd = {"data": {"resultType": "scalar", "result": [1, value]}}
     asked = answer(odd)
-    assert levels(network.prometheus_items("http://p", asked, asked, asked, asked)) == [("prometheus", "fail")]
+    assert levels(prometheus_items("http://p", asked, asked, asked, asked)) == [("prometheus", "fail")]
     found = prometheus(ranks=odd, runs=odd)
     assert [(i.name, i.level) for i in found.values() if i.level != "ok"] == [
         ("series of ranks", "warn"), ("series of runs", "warn")
@@ -402,7 +403,7 @@ def test_rules_that_no_prometheus_gives_are_told(groups: Any) -> None:
 
 def test_an_answer_that_failed_is_not_taken_for_nothing_there() -> None:
     broken, down = answer({"error": "x"}, 503), Answer(0, b"", "timed out")
-    items = network.prometheus_items("http://p", answer(scalar(100.0)), broken, down, broken)
+    items = prometheus_items("http://p", answer(scalar(100.0)), broken, down, broken)
     says = {found.name: found.says for found in items}
     assert says["series of ranks"] == says["alert rules"] == "cannot be told: status 503"
     assert says["series of runs"] == "cannot be told: timed out"
@@ -424,7 +425,7 @@ BODIES = [
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: str(body[:9]))
 def test_json_that_nobody_reads_is_no_prometheus_and_no_console(body: bytes) -> None:
     odd = Answer(200, body)
-    assert levels(network.prometheus_items("http://p", odd, odd, odd, odd)) == [("prometheus", "fail")]
+    assert levels(prometheus_items("http://p", odd, odd, odd, odd)) == [("prometheus", "fail")]
     assert levels(network.console_items("http://c", odd, None, False)) == [("console", "fail")]
 
 
@@ -528,7 +529,7 @@ def test_what_a_prometheus_lacks_is_told(changes: Any, name: str, level: str) ->
 
 def test_a_server_that_is_no_prometheus_fails() -> None:
     nothing = answer({"hello": 1})
-    assert levels(network.prometheus_items("http://p", nothing, nothing, nothing, nothing)) == [("prometheus", "fail")]
+    assert levels(prometheus_items("http://p", nothing, nothing, nothing, nothing)) == [("prometheus", "fail")]
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

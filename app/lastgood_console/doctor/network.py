@@ -4,50 +4,25 @@ from __future__ import annotations
 
 import errno
 import http.client
-import json
-import math
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
 from lastgood.endpoint import BASE_PORT, TRIES
 from lastgood.errors import ConfigError
 from lastgood.http_address import HttpAddress, is_host
 from lastgood.serve import DEFAULT_PORT
-from lastgood_console.characters import one_line
 from lastgood_console.deadline import within
+from lastgood_console.doctor.answer import Answer, short
 from lastgood_console.doctor.item import Item, fail, ok, warn
-from lastgood_console.doctor.run_directory import skew_item
+from lastgood_console.doctor.prometheus import prometheus_items
 
 SECONDS: Final = 3.0
-RULES: Final = "lastgood rules --output lastgood.rules.yml"
 MOST_BYTES: Final = 32 << 20
 """Of an answer. The rules of a Prometheus come with all their alerts."""
-MOST_TEXT: Final = 200
-"""Characters of what a server says that are shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What an address said. ``status`` 0: nothing; then ``problem`` says why. ``began``, ``ended``: Unix seconds."""
-
-    status: int
-    body: bytes = b""
-    problem: str = ""
-    began: float = 0.0
-    ended: float = 0.0
-
-    def data(self) -> Any:
-        """Return the body's JSON, or None."""
-        try:
-            return json.loads(self.body)
-        except (ValueError, RecursionError):
-            return None
-
 
 Fetch = Callable[[str, str, str, Mapping[str, str], bytes | None], Answer]
 """(base address, path with query, method, headers, body) -> answer."""
@@ -193,7 +168,7 @@ def console_items(url: str, health: Answer, posted: Answer | None, has_token: bo
         return
     about = health.data()
     if health.status == 200:
-        yield ok("console", f"{url}: version {_short(about['version'])}, {about['runs']} runs")
+        yield ok("console", f"{url}: version {short(about['version'])}, {about['runs']} runs")
     else:
         yield warn("console", f"{url} has not read the journals for a minute", "look at its output: is the run "
                    "directory there?")  # fmt: skip
@@ -211,88 +186,5 @@ def _token_item(posted: Answer, has_token: bool) -> Item:
     reason = posted.problem or f"status {posted.status}"
     match posted.data():
         case {"error": str(said)} if said:
-            reason = _short(said)
+            reason = short(said)
     return fail("console token", f"events are refused: {reason}", "look at the console's output")
-
-
-def prometheus_items(url: str, clock: Answer, ranks: Answer, runs: Answer, rules: Answer) -> Iterator[Item]:
-    """Judge a Prometheus: is lastgood scraped, are its rules loaded, does its clock agree."""
-    now = _number(clock)
-    if now is None:
-        yield fail("prometheus", f"{url} answers, but not as Prometheus does", "give the base address of its HTTP API")
-        return
-    yield ok("prometheus", url)
-    yield skew_item("clock of prometheus", max(0.0, now - clock.ended) + min(0.0, now - clock.began))
-    yield _series_item("series of ranks", ranks, "scrape the targets of the run directory's targets.json, or "
-                       "the console's /api/sd")  # fmt: skip
-    yield _series_item("series of runs", runs, f"scrape the console, or lastgood serve (port {DEFAULT_PORT})")
-    yield _rules_item(rules)
-
-
-def _number(answer: Answer) -> float | None:
-    """Return the one finite number of a query's answer: a scalar, or a vector with one element; 0 of an empty one."""
-    match answer.data():
-        case {"data": {"resultType": "scalar", "result": [_, str(text)]}}:
-            return _finite(text)
-        case {"data": {"resultType": "vector", "result": [{"value": [_, str(text)]}]}}:
-            return _finite(text)
-        case {"data": {"resultType": "vector", "result": []}}:
-            return 0.0
-    return None
-
-
-def _finite(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _series_item(name: str, answer: Answer, out: str) -> Item:
-    count = _number(answer)
-    if count is None:
-        return _untold(name, answer)
-    return ok(name, f"{count:.0f}") if count else warn(name, "none now", f"if something trains: {out}")
-
-
-def _untold(name: str, answer: Answer) -> Item:
-    """Say that an answer does not tell what was asked: nothing is known, which is not the same as nothing there."""
-    status = "" if answer.status == 200 else f"status {answer.status}"
-    return warn(name, f"cannot be told: {answer.problem or status or 'the answer is none of Prometheus'}",
-                "look at the output of Prometheus")  # fmt: skip
-
-
-def _rules_item(answer: Answer) -> Item:
-    groups = _groups(answer)
-    if groups is None:
-        return _untold("alert rules", answer)
-    ours = [rule for name, rules in groups if _is_of_ours(name, rules) for rule in rules]
-    broken = [_short(str(rule.get("name"))) for rule in ours if rule.get("health") == "err"]
-    if broken:
-        return fail("alert rules", f"cannot be evaluated: {', '.join(broken)}", "see the page /rules there")
-    if ours:
-        return ok("alert rules", f"{len(ours)} of lastgood are loaded")
-    return warn("alert rules", "none of lastgood is loaded", f"{RULES}, and name it in rule_files")
-
-
-def _groups(answer: Answer) -> list[tuple[str, list[Mapping[str, Any]]]] | None:
-    """Return the name and the rules of each group; None when it is not what Prometheus answers."""
-    match answer.data():
-        case {"data": {"groups": [*groups]}} if all(isinstance(group, dict) for group in groups):
-            found = [(str(group.get("name")), group.get("rules") or []) for group in groups]
-            if all(isinstance(rules, list) and all(isinstance(rule, dict) for rule in rules) for _, rules in found):
-                return found
-    return None
-
-
-def _is_of_ours(name: str, rules: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether a group is lastgood's: by its name, or by what a rule in it asks for."""
-    named = name.startswith("lastgood")
-    return bool(rules) and (named or any("lastgood_" in str(rule.get("query")) for rule in rules))
-
-
-def _short(said: str) -> str:
-    """Return what a server said, on one line and not long."""
-    text = one_line(said)
-    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"
