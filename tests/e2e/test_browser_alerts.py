@@ -122,3 +122,33 @@ def test_a_runbook_leads_to_the_others_and_its_commands_are_whole(browser: Brows
 def test_the_overview_says_that_alerts_find_their_way(browser: Browser, console: Console) -> None:
     with Sight(browser, console, "/") as sight:
         expect(sight.page.get_by_text("alert path alive, last heartbeat")).to_be_visible(timeout=30_000)
+
+
+def test_a_name_in_a_table_of_alerts_leads_to_the_runbook_and_the_node(browser: Browser, console: Console) -> None:
+    with Sight(browser, console, "/nodes?node=node-b") as sight:
+        row = sight.page.locator(".lg-table tr", has_text="ReplayMismatch")
+        expect(row).to_have_count(1, timeout=30_000)
+        row.get_by_role("link", name="ReplayMismatch").click()
+        expect(sight.page.locator(".lg-page")).to_have_text("ReplayMismatch", timeout=30_000)
+        beside = sight.page.locator(".lg-facts")
+        expect(beside.get_by_role("link", name="node-b")).to_be_visible(timeout=30_000)
+        beside.get_by_role("link", name="node-b").click()
+        expect(sight.page.locator(".lg-page")).to_contain_text("node-b has lied", timeout=30_000)
+        assert "node=node-b" in sight.page.url
+
+
+def test_on_a_narrow_screen_no_link_of_a_device_is_cut_and_what_scrolls_says_so(
+    browser: Browser, console: Console
+) -> None:
+    with Sight(browser, console, "/nodes?node=node-b", 800) as sight:
+        link = sight.page.get_by_role("link", name=f"{RUN} › {incident_of(console)}")
+        expect(link).to_be_visible(timeout=30_000)
+        box = link.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 784
+        rows = sight.page.locator(".st-key-lg-devices")
+        assert rows.evaluate("e => e.scrollWidth <= e.clientWidth")
+        shade = "e => getComputedStyle(e).backgroundAttachment"
+        assert "scroll" in sight.page.locator(".lg-scroll").first.evaluate(shade)
+        name = sight.page.locator(".lg-table td", has_text="node-b").first
+        assert name.evaluate("e => e.getClientRects().length") == 1

@@ -12,6 +12,8 @@ from urllib.parse import quote
 from lastgood.alert_story import SOURCES
 from lastgood.events import Event
 from lastgood.wording import age_text, moment
+from lastgood_alerts.page import fires_at
+from lastgood_alerts.rule import Rule
 from lastgood_console.alerts.fleet import FLEET, Heartbeat
 from lastgood_console.characters import escape
 from lastgood_console.components.alert_facts import Alerts, name_of, severity_of
@@ -26,6 +28,7 @@ SOON_SECONDS: Final = 900.0
 and not before this: a restart of the console or of Alertmanager is no silence."""
 MOST_ALERTS: Final = 20
 MOST_OVER: Final = 10
+MOST_BESIDE: Final = 8
 COLUMNS: Final = (
     Column("Alert", "nowrap"), Column("Severity", "nowrap"), Column("Since (UTC)", "nowrap"), Column("Run", "nowrap"),
     Column("Node", "nowrap"), Column("What it says", "prose"), Column("From", "nowrap"),
@@ -77,6 +80,25 @@ def alerts_html(found: Sequence[Event], now: str) -> str:
     """Return the table of alerts. ``now``: RFC 3339."""
     rows = [("", _cells(event, now)) for event in found[:MOST_ALERTS]]
     return table_html(COLUMNS, rows, label="Alerts")
+
+
+def facts_html(rule: Rule | None, found: Sequence[Event], now: str) -> str:
+    """Return what stands beside a runbook: when its alert fires, and where it does. ``now``: RFC 3339."""
+    told = [f"<div>{_place(event, now)}<small>{escape(str(event.data.get('summary', '')))}</small></div>"
+            for event in found[:MOST_BESIDE]]  # fmt: skip
+    facts = {"Stands": "".join(told) or "nowhere, in the last 7 days"}
+    if len(found) > MOST_BESIDE:
+        facts["Stands"] += f"<small>and {len(found) - MOST_BESIDE} more</small>"
+    if rule is not None:
+        facts = {"Severity": severity_mark(rule.severity), "Fires at": escape(fires_at(rule))} | facts
+    return f'<dl class="lg-facts">{"".join(f"<dt>{name}</dt><dd>{said}</dd>" for name, said in facts.items())}</dl>'
+
+
+def _place(event: Event, now: str) -> str:
+    """Return which run and node an alert is about, each as a link, and since when."""
+    run = "" if event.run == FLEET else f'<a href=".?run={quote(event.run, safe="")}">{escape(event.run)}</a>'
+    places = [part for part in (run, node_link(event.node) if event.node else "") if part]
+    return f"{', '.join(places) or 'no run'} · since {_when(event, now)}"
 
 
 def _cells(event: Event, now: str) -> list[str]:

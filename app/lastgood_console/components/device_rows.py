@@ -39,7 +39,8 @@ def named_head_html() -> str:
 def named_html(row: DeviceRow, now: str) -> str:
     """Return the row of a device that incidents name, without its links. ``now``: RFC 3339."""
     place = row.place
-    name = f"<b>{escape(place.node)}</b><small>{_gpu(row)}, slot {place.slot}</small>"
+    node = escape(place.node, quote=True)
+    name = f'<b title="{node}">{node}</b><small>{_gpu(row)}, slot {place.slot}</small>'
     cells = (name, standing(row), str(len(row.week)), str(len(row.quarter)), _seen(row, now), _seats(row.seats))
     style = "lg-dev lg-dev-repeat" if is_repeat_offender(row) else "lg-dev"
     return f'<div class="{style}">{"".join(f"<span>{cell}</span>" for cell in cells)}</div>'

@@ -5,20 +5,32 @@ import streamlit as st
 from lastgood_alerts.rules import RULES
 from lastgood_alerts.runbooks import runbook
 from lastgood_console.characters import escape
-from lastgood_console.components.alerts import severity_mark
-from lastgood_console.components.heads import page_head
-from lastgood_console.shell import ask_for
-
-RULE = {rule.name: rule for rule in RULES}
+from lastgood_console.components.alerts import facts_html, severity_mark
+from lastgood_console.components.heads import page_head, rfc3339
+from lastgood_console.components.tables import RULE
+from lastgood_console.shell import TICK_SECONDS, all_alerts, ask_for
+from lastgood_console.store import current
 
 
 def page_of(name: str, text: str) -> None:
-    """Draw one runbook; its first line is the title of the page."""
+    """Draw one runbook; its first line is the title of the page. Beside it stands what is known about the alert."""
     rule = RULE.get(name)
     st.html(page_head(name, rule.meaning if rule else "", severity_mark(rule.severity) if rule else ""))
-    with st.container(key="lg-prose"):
-        st.markdown(text.partition("\n")[2])
+    with st.container(key="lg-runbook"):
+        prose, beside = st.columns([1, 1.05], gap="large")
+        with prose, st.container(key="lg-prose"):
+            st.markdown(text.partition("\n")[2])
+        with beside:
+            facts(name)
     st.button("All runbooks", type="tertiary", on_click=ask_for, kwargs={})
+
+
+@st.fragment(run_every=TICK_SECONDS)
+def facts(name: str) -> None:
+    """Draw when the alert fires and where it stands, again at every tick."""
+    snapshot, seconds = current().snapshot(), current().clock()
+    found = all_alerts(snapshot, seconds).called(name)
+    st.html(facts_html(RULE.get(name), found.standing, rfc3339(seconds)))
 
 
 def every_runbook(asked_for: str) -> None:
