@@ -258,7 +258,7 @@ def test_what_is_over_is_shown_below_what_stands_at_most_ten() -> None:
     assert said.index("UncorrectedEcc warning") < said.index("Over, newest first")
     assert said.count("StepStalled critical 02:55:02 to 02:57:02") == 10
     assert "and 2 more" in said
-    assert markup(app).count("lg-tr-over") == 10
+    assert markup(app).count('<tr class="lg-tr-over">') == 10
 
 
 def test_a_run_without_any_alert_has_no_section_on_them() -> None:
