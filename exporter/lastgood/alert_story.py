@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lastgood import wording
+from lastgood.alert_limits import FORGOTTEN
 from lastgood.events import Event
 from lastgood.state import Incident, Point, RunState
 from lastgood.step_clock import StepClock
@@ -130,6 +131,8 @@ def alert_text(event: Event, incident: Incident, step: int | None) -> str:
         case "no_data" | "error" as status:
             said = "has no data" if status == "no_data" else "cannot be evaluated"
             return _with(f"Rule {data.get('rule') or name} {said}", str(data.get("reason", "")) or summary)
+        case "truncated" if data.get("reason") == FORGOTTEN:
+            return summary
         case "truncated":
             return f"{data['truncated']} more {name} alerts were not sent"
     about = f" about step {wording.step_text(step)}" if step is not None else ""

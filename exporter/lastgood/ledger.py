@@ -19,10 +19,12 @@ from types import MappingProxyType
 from typing import Final, cast
 
 from lastgood.accusations import against
+from lastgood.alert_limits import MOST_ALERTS
 from lastgood.events import SLUG_LENGTH, Event, ProgressData, is_slug
 from lastgood.fold import derive
 from lastgood.journal import find_runs
 from lastgood.journal_read import FileTail, read_line
+from lastgood.posted import FLEET, fleet_file
 from lastgood.run_record import Fold, RunRecord
 from lastgood.state import Device, RunState, Unreadable
 
@@ -62,6 +64,7 @@ class Ledger:
         self._records: dict[Path, RunRecord] = {}
         self._posted: dict[str, RunRecord] = {}  # run id -> what was posted and has no run directory
         self._posted_tails: dict[Path, FileTail] = {}
+        self._strays: dict[tuple[str, str], Event] = {}  # alerts of runs that were not known when they came
         self._run_ids: dict[Path, str] = {}
         self._by_name: Mapping[str, RunRecord] = {}
         self._states: Mapping[str, RunState] = {}
@@ -156,7 +159,14 @@ class Ledger:
                 names.setdefault(name, posted)
             elif len(owners[run]) == 1:
                 owners[run][0].absorb(posted, self._clock())
+        self._join_strays(names)
         self._by_name = MappingProxyType(dict(sorted(names.items())))
+
+    def _join_strays(self, names: Mapping[str, RunRecord]) -> None:
+        """Hand the alerts that came before their run was known to it."""
+        for key, event in [item for item in self._strays.items() if item[1].run in names]:
+            names[event.run].add_alerts([event], None)
+            del self._strays[key]
 
     def _record(self, name: str, path: Path) -> RunRecord:
         if path not in self._records:
@@ -183,6 +193,19 @@ class Ledger:
         for path in sorted((self._state_dir / "events").glob("*.jsonl")):
             if is_slug(path.stem):
                 self._read_posted_file(path, now)
+        self._read_strays(fleet_file(self._state_dir))
+
+    def _read_strays(self, path: Path) -> None:
+        """Read the alerts that are kept for no run; those that name none belong to none."""
+        try:
+            for _, line in self._posted_tails.setdefault(path, FileTail(path)).poll():
+                event = read_line(line)
+                if isinstance(event, Event) and event.type == "alert" and event.run != FLEET:
+                    self._strays[event.key] = event
+        except OSError:
+            return  # none yet, or none that can be read: the fleet's alerts are shown elsewhere
+        while len(self._strays) > 2 * MOST_ALERTS:
+            del self._strays[next(iter(self._strays))]
 
     def _read_posted_file(self, path: Path, now: float | None) -> None:
         record = self._posted_record(path.stem)

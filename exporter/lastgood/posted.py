@@ -1,86 +1,103 @@
 """Keep accepted events on disk: ``<state_dir>/events/<run>.jsonl``, one line each, synced before anybody is told.
 
 The ledger reads these files as it reads journals, so what was kept is known again after a restart, also after a kill
-right behind the answer. Each event is kept once: its key decides, across restarts too.
+right behind the answer. Each event is kept once: its key decides, across restarts too. What a run says of itself ends
+with the run; alerts need not, so of them only the newest are kept (:mod:`lastgood.alert_limits`).
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
+from typing import Final
 
+from lastgood.alert_limits import MOST_ALERTS, is_counted, older_alerts
 from lastgood.errors import JournalError
 from lastgood.events import Event, event_from_line
 from lastgood.journal_read import FileTail
+from lastgood.synced_files import append_synced, rewrite_synced
 
 Key = tuple[str, str]
 
+FLEET: Final = "_fleet"
+"""The file of alerts whose run is not known here, and the run of an alert that names none."""
+
+
+def fleet_file(state_dir: Path) -> Path:
+    """Return the file of the alerts that are kept for no run."""
+    return Path(state_dir) / "alerts" / "events" / f"{FLEET}.jsonl"
+
 
 class PostedEvents:
-    """The kept events of every run. Safe to share between threads."""
+    """The kept events of every run. Safe to share between threads. ``most_alerts``: of each file."""
 
-    def __init__(self, state_dir: Path) -> None:
+    def __init__(self, state_dir: Path, *, most_alerts: int = MOST_ALERTS) -> None:
         self.directory = Path(state_dir) / "events"
-        self._seen: dict[str, set[Key]] = {}  # run -> keys of the facts in its file
+        self._most_alerts = most_alerts
+        self._seen: dict[str, dict[Key, bool]] = {}  # file -> keys of the facts in it; True: a counted alert
         self._lock = Lock()
 
-    def keep(self, events: Iterable[Event]) -> list[Event]:
+    def keep(self, events: Iterable[Event], file: str | None = None) -> list[Event]:
         """Append the new events to the files of their runs, synced; return them, progress (never kept) included.
 
-        Raises ``OSError`` when they cannot be kept; then none of that run's counts as kept.
+        ``file``: keep them all in the file of this name instead. Raises ``OSError`` when they cannot be kept; then
+        none of that file's counts as kept.
         """
-        by_run: dict[str, list[Event]] = {}
+        by_file: dict[str, list[Event]] = {}
         for event in events:
-            by_run.setdefault(event.run, []).append(event)
+            by_file.setdefault(file or event.run, []).append(event)
         with self._lock:
-            return [new for run, found in by_run.items() for new in self._keep(run, found)]
+            return [new for name, found in by_file.items() for new in self._keep(name, found)]
 
-    def _keep(self, run: str, events: list[Event]) -> list[Event]:
-        path = self.directory / f"{run}.jsonl"
-        seen = self._seen_of(run, path)
+    def holds(self, event: Event, file: str) -> bool:
+        """Tell whether the file of this name holds an event."""
+        with self._lock:
+            return event.key in self._seen_of(file)
+
+    def _keep(self, file: str, events: list[Event]) -> list[Event]:
+        seen = self._seen_of(file)
         new: dict[Key, Event] = {}
         for event in events:
             if event.key not in seen:
                 new.setdefault(event.key, event)
-        lines = [event.to_line().encode() + b"\n" for event in new.values() if event.type != "progress"]
-        if lines:
-            append_synced(path, b"".join(lines))
-        seen |= {event.key for event in new.values() if event.type != "progress"}
+        kept = [event for event in new.values() if event.type != "progress"]
+        if kept:
+            append_synced(self._path(file), b"".join(event.to_line().encode() + b"\n" for event in kept))
+            seen |= {event.key: is_counted(event) for event in kept}
+        if sum(seen.values()) > 2 * self._most_alerts:
+            self._let_go(file)
         return list(new.values())
 
-    def _seen_of(self, run: str, path: Path) -> set[Key]:
-        if run not in self._seen:
-            self._seen[run] = {event.key for event in read_events(path)}
-        return self._seen[run]
+    def _let_go(self, file: str) -> None:
+        """Let the oldest alerts of a file go. Where that fails, the file is only longer until the next try."""
+        with suppress(OSError):
+            rewrite_synced(self._path(file), lambda lines: newest_alerts(lines, self._most_alerts, file))
+            del self._seen[file]
+
+    def _seen_of(self, file: str) -> dict[Key, bool]:
+        if file not in self._seen:
+            self._seen[file] = {event.key: is_counted(event) for event in read_events(self._path(file))}
+        return self._seen[file]
+
+    def _path(self, file: str) -> Path:
+        return self.directory / f"{file}.jsonl"
 
 
-def append_synced(path: Path, lines: bytes) -> None:
-    """Append whole lines, synced, also while another process does; a line torn by a crash before is closed first.
+def newest_alerts(lines: list[bytes], most: int, run: str) -> list[bytes]:
+    """Return a file's lines with only the newest ``most`` of its alerts, and one that says how many went."""
+    alerts = [(at, event) for at, line in enumerate(lines) if (event := _event(line)) and is_counted(event)]
+    gone = dict(alerts[: max(0, len(alerts) - most)])
+    told = [older_alerts(list(gone.values()), run).to_line().encode() + b"\n"] if gone else []
+    return told + [line for at, line in enumerate(lines) if at not in gone]
 
-    Raises ``OSError`` when the disk is full or fails. Then the file is as long as before: what was not accepted leaves
-    neither lines nor half a line.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+def _event(line: bytes) -> Event | None:
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        size = os.fstat(fd).st_size
-        if size and os.pread(fd, 1, size - 1) != b"\n":
-            lines = b"\n" + lines
-        try:
-            while lines:
-                lines = lines[os.write(fd, lines) :]
-            os.fsync(fd)
-        except OSError:
-            with suppress(OSError):
-                os.ftruncate(fd, size)  # under the lock, so nobody else's lines are behind ours
-            raise
-    finally:
-        os.close(fd)
+        return event_from_line(line)
+    except JournalError:
+        return None
 
 
 def read_events(path: Path) -> list[Event]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from lastgood.alert_limits import MOST_ALERTS, is_counted
 from lastgood.errors import JournalError
 from lastgood.events import Event, timestamp_of
 from lastgood.journal_read import JournalTail
@@ -30,6 +31,7 @@ class RunRecord:
         self._fold = fold
         self._tail = JournalTail(path) if path else None
         self._events: dict[tuple[str, str, str, int | None], Event] = {}  # each copy of a fact; the fold picks one
+        self._alerts = 0
         self._progress: dict[tuple[int, str], Event] = {}  # newest of each attempt and source
         self._unreadable: dict[tuple[str, int], Unreadable] = {}
         self._topologies: dict[int, tuple[Place, ...]] = {}
@@ -64,6 +66,9 @@ class RunRecord:
         if new:
             self._events |= new
             self._news = True
+            self._alerts += sum(map(is_counted, new.values()))
+            if self._alerts > 2 * MOST_ALERTS:
+                self._let_old_alerts_go()
             self.lag_seconds = 0.0 if now is None else max(0.0, now - timestamp_of(max(e.time for e in new.values())))
 
     def _add_progress(self, event: Event) -> None:
@@ -82,9 +87,20 @@ class RunRecord:
     def absorb_alerts(self, other: RunRecord, now: float) -> None:
         """Take over the alerts that another record has for the name of this one."""
         alerts = {key: event for key, event in other._events.items() if event.type == "alert"}
-        self.add([replace(event, run=self._run_id) for event in alerts.values()], now)
+        self.add_alerts(alerts.values(), now)
         for key in alerts:
             del other._events[key]
+
+    def add_alerts(self, alerts: Iterable[Event], now: float | None) -> None:
+        """Take in alerts about the name of this run, which may not be its run id."""
+        self.add([replace(event, run=self._run_id) for event in alerts], now)
+
+    def _let_old_alerts_go(self) -> None:
+        """Hold no more alerts than are kept on disk: one that counts the older ones is there."""
+        alerts = sorted((key for key, event in self._events.items() if is_counted(event)), key=lambda key: key[2])
+        for key in alerts[:-MOST_ALERTS]:
+            del self._events[key]
+        self._alerts = min(len(alerts), MOST_ALERTS)
 
     def name(self, place: Unreadable) -> None:
         """Remember a place that could not be read."""
@@ -136,7 +152,12 @@ class RunRecord:
         )
         if self._name == self._run_id:
             return state
-        return replace(state, run=self._name, incidents=tuple(replace(i, run=self._name) for i in state.incidents))
+        return replace(
+            state,
+            run=self._name,
+            incidents=tuple(replace(i, run=self._name) for i in state.incidents),
+            annotations=tuple(replace(e, run=self._name) if e.type == "alert" else e for e in state.annotations),
+        )
 
     def _places_unreadable(self) -> tuple[Unreadable, ...]:
         journal = (*self._tail.unreadable, *self._tail.foreign(self._run_id)) if self._tail else ()

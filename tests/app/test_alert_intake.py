@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.app.console_server import run_directory
 from tests.app.webhooks import alert, alertmanager, body, grafana
 from tests.exporter.histories import History
 
 from lastgood.events import Event, timestamp_of
+from lastgood.ledger import Ledger
 from lastgood.posted import PostedEvents, read_events
 from lastgood.state import RunState
 from lastgood_console.alerts.fleet import FleetAlerts, Heartbeat
@@ -84,7 +86,43 @@ def test_an_alert_of_a_run_that_is_not_known_here_is_shown_and_kept_for_when_it_
     answer = post(intake(tmp_path), alertmanager(alert(run="elsewhere")))
     assert answer["accepted"] == 1
     assert [event.run for event in FleetAlerts(tmp_path).alerts] == ["elsewhere"]
-    assert len(kept(tmp_path, "elsewhere")) == 1
+    ledger = Ledger([tmp_path / "runs"], state_dir=tmp_path)
+    ledger.refresh()
+    assert dict(ledger.runs()) == {}
+    run_directory(tmp_path / "runs", History(run="elsewhere").start())
+    ledger.refresh()
+    assert [event.type for event in ledger.runs()["elsewhere"].annotations] == ["alert"]
+    again = AlertIntake(PostedEvents(tmp_path), FleetAlerts(tmp_path), ledger, clock=lambda: NOW)
+    assert post(again, alertmanager(alert(run="elsewhere")))["duplicates"] == 1
+
+
+def test_alerts_of_runs_that_are_made_up_cost_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    many = [alert(run=f"run-{n}", fingerprint=str(n)) for n in range(500)]
+    assert post(intake(tmp_path), alertmanager(*many))["accepted"] == 500
+    assert [path.name for path in tmp_path.rglob("*.jsonl")] == ["_fleet.jsonl"]
+    assert len(synced) == 1
+
+
+def test_the_name_of_the_fleet_is_no_run(tmp_path: Path) -> None:
+    answer = post(intake(tmp_path), alertmanager(alert(run="_fleet")))
+    assert (answer["accepted"], answer["duplicates"]) == (1, 0)
+    assert post(intake(tmp_path), alertmanager(alert(run="_fleet")))["duplicates"] == 1
+
+
+@pytest.mark.parametrize("run", ["first", "llama", "copy"])
+def test_every_accepted_alert_is_shown_where_its_name_says_or_for_the_fleet(tmp_path: Path, run: str) -> None:
+    for name in ("first", "copy"):
+        run_directory(tmp_path / "runs", History(run="llama").start()).rename(tmp_path / "runs" / name)
+    ledger = Ledger([tmp_path / "runs"], state_dir=tmp_path / "state")
+    ledger.refresh()
+    fleet = FleetAlerts(tmp_path / "state")
+    post(AlertIntake(PostedEvents(tmp_path / "state"), fleet, ledger, clock=lambda: NOW), alertmanager(alert(run=run)))
+    ledger.refresh()
+    told = [event.run for state in ledger.runs().values() for event in state.annotations]
+    assert sorted(ledger.runs()) == ["first", "llama"]
+    assert told + [event.run for event in fleet.alerts] == [run]
 
 
 def test_of_a_watchdog_only_the_last_arrival_is_kept(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """Keep what concerns no run that is known here, and when the alert path was last heard of.
 
 A stale ledger, a data source that cannot be queried or a foreign rule names no run; an alert may also name a run that
-this console does not read. They are kept in ``<state_dir>/alerts`` and shown on the overview. A ``Watchdog`` always
-fires so that its absence is noticed: of it only the last arrival is kept, for each sender.
+this console does not read, or not yet: the ledger hands it to its run as soon as that is known. They are kept in one
+file of ``<state_dir>/alerts``, so that no name that is made up costs a file of its own, and shown on the overview. A
+``Watchdog`` always fires so that its absence is noticed: of it only the last arrival is kept, for each sender.
 """
 
 from __future__ import annotations
@@ -16,12 +17,11 @@ from threading import Lock
 from typing import Any, Final
 
 from lastgood.events import Event
-from lastgood.posted import PostedEvents, read_events
+from lastgood.posted import FLEET as FLEET
+from lastgood.posted import PostedEvents, fleet_file, read_events
 from lastgood_console.alerts.texts import AlertTexts
 
 WATCHDOG: Final = "Watchdog"
-FLEET: Final = "_fleet"
-"""The run of an alert that names none; no folder of runs is ever read under this name."""
 MOST_ALERTS: Final = 1000
 MOST_SENDERS: Final = 16
 
@@ -45,7 +45,7 @@ class FleetAlerts:
         self._beats_file = Path(state_dir) / "alerts" / "heartbeats.json"
         self.texts = AlertTexts(Path(state_dir) / "alerts" / "texts.json")
         self._lock = Lock()
-        self._alerts = self._read_alerts()
+        self._alerts = _read_alerts(fleet_file(state_dir))
         self._beats = {(beat.source, beat.sender): beat for beat in _read_beats(self._beats_file)}
 
     @property
@@ -61,9 +61,13 @@ class FleetAlerts:
     def keep(self, events: Iterable[Event]) -> list[Event]:
         """Keep alerts, synced; return the new ones. Raises ``OSError``."""
         with self._lock:
-            new = self._posted.keep(events)
+            new = self._posted.keep(events, FLEET)
             self._alerts = (*self._alerts, *new)[-MOST_ALERTS:]
         return new
+
+    def holds(self, event: Event) -> bool:
+        """Tell whether an alert is kept here, since its run was not known when it came."""
+        return self._posted.holds(event, FLEET)
 
     def beat(self, beat: Heartbeat) -> None:
         """Remember that a Watchdog arrived. Raises ``OSError`` when that cannot be kept."""
@@ -75,10 +79,10 @@ class FleetAlerts:
             self._beats = {(b.source, b.sender): b for b in newest}
             _write_beats(self._beats_file, newest)
 
-    def _read_alerts(self) -> tuple[Event, ...]:
-        files = sorted(self._posted.directory.glob("*.jsonl"))
-        found = [event for file in files for event in read_events(file) if event.type == "alert"]
-        return tuple(sorted(found, key=lambda event: (event.time, event.id))[-MOST_ALERTS:])
+
+def _read_alerts(path: Path) -> tuple[Event, ...]:
+    found = [event for event in read_events(path) if event.type == "alert"]
+    return tuple(sorted(found, key=lambda event: (event.time, event.id))[-MOST_ALERTS:])
 
 
 def _read_beats(path: Path) -> list[Heartbeat]:

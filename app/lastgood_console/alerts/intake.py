@@ -1,8 +1,8 @@
 """Take in what an alerting system posts: ``POST /api/alerts``.
 
 An alert of a run is kept beside the events that were posted about it, where the ledger reads it within a second, also
-after a restart; one that names no run that is known here is kept for the fleet. Either is on the disk before the 200,
-so an alerting system that got its 200 may forget the alert, and whatever kills the console loses none.
+after a restart; one that names no run that is known here is kept for the fleet until that run is. Either is on the disk
+before the 200, so an alerting system that got its 200 may forget the alert, and whatever kills the console loses none.
 
 The id of an alert's event is computed from fingerprint, start and status. So the repeats that every alerting system
 sends are the same event, as is the copy that a second Alertmanager of a pair sends; the order of arrival means
@@ -95,14 +95,17 @@ class AlertIntake:
         return 200, answer | {"rejected": list(payload.rejected)}
 
     def _keep(self, notices: Sequence[Notice], now: float) -> int:
-        """Keep the alerts, synced, and return how many of them are new."""
+        """Keep each alert once, synced, and return how many of them are new.
+
+        An alert's run is the name that the ledger knows a run by. One that it knows none by is kept for the fleet, and
+        stays there when the run turns up: the ledger hands it over.
+        """
         states = {n.run: self._runs.run(n.run) for n in notices if n.run is not None}
-        events = [(event_of(n, states.get(n.run or ""), now), n.run) for n in notices]
-        of_runs = self._posted.keep(event for event, run in events if run is not None)
-        strays = [event for event, run in events if run is None or states[run] is None]
-        kept = self.fleet.keep(strays) if strays else []
-        new = [*of_runs, *(event for event in kept if event.run == FLEET)]
-        self._keep_texts([event for event, _ in events], new, states.values())
+        events = [event_of(n, states.get(n.run or ""), now) for n in notices]
+        known = [event for event in events if states.get(event.run) is not None and not self.fleet.holds(event)]
+        strays = [event for event in events if states.get(event.run) is None]
+        new = [*self._posted.keep(known), *(self.fleet.keep(strays) if strays else ())]
+        self._keep_texts(events, new, states.values())
         return len(new)
 
     def _keep_texts(self, events: Sequence[Event], new: Sequence[Event], states: Iterable[RunState | None]) -> None:

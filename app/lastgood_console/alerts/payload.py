@@ -24,6 +24,7 @@ from typing import Any, Final, Literal
 from lastgood.admission import Refusal
 from lastgood.catalogue import UNKNOWN
 from lastgood.events import AlertData, AlertStatus, is_slug, plain
+from lastgood.posted import FLEET
 from lastgood_alerts.rule import SEVERAL
 
 MAX_ALERTS: Final = 20_000
@@ -155,7 +156,7 @@ def _resume_step(summary: str) -> int | None:
 
 def _run(labels: Mapping[str, str]) -> str | None:
     run = labels.get("run", "")
-    return run if is_slug(run) and run != UNKNOWN else None
+    return run if is_slug(run) and run not in (UNKNOWN, FLEET) else None
 
 
 def _truncated(
