@@ -33,7 +33,7 @@ PAST_SECONDS = 3840
 """Samples before now: rules look an hour back."""
 GPU = Reading(
     power_watts=500.0, energy_joules=1e6, core_celsius=60.0, memory_celsius=70.0, margin_celsius=25.0,
-    ecc_uncorrected=0.0, pci_bus_id="00000000:1B:00.0",
+    ecc_uncorrected=0.0, ecc_new=0.0, pci_bus_id="00000000:1B:00.0",
 )  # fmt: skip
 
 Labels = Mapping[str, str]

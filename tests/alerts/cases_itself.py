@@ -51,6 +51,13 @@ _EXPORTER: Final = [
     ),
     Case(
         "ExporterErrors",
+        "does not count a rank that failed before",
+        _failures(5, _failures("0+0x40 2+0x100"), rank=0),
+        (failed(2, worst="rank 3 on node node-b (GPU GPU-0003)"),),
+        at=1500,
+    ),
+    Case(
+        "ExporterErrors",
         "keeps the parts apart",
         _failures(2, _failures(5), rank=0, part="journal"),
         (failed(5), failed(2, "journal", "rank 0 on node node-a (GPU GPU-0000)")),

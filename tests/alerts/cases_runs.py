@@ -192,6 +192,21 @@ _SILENT: Final = [
     ),
     Case(
         "RankSilent",
+        "does not name the ranks of an older attempt",
+        _until(healthy(attempt=2), 10, 3)
+        .plus(_until(rank_series(RUN, 4, "node-c", 0, 1), 5, 4))
+        .plus(healthy("other", ("node-x",))),
+        (silent(1, _THREE),),
+    ),
+    Case(
+        "RankSilent",
+        "knows no rank that was last scraped more than an hour ago",
+        _until(CLEAN, 10, 3),
+        (silent(1, _UNSEEN, nodes="unknown"),),
+        at=4200,
+    ),
+    Case(
+        "RankSilent",
         "is silent about a world size that is not a number",
         _until(CLEAN, 10, 3).ledger("run_world_size", NOT_A_NUMBER),
     ),

@@ -155,7 +155,9 @@ def active(run: str) -> History:
 
 # --- the worlds ------------------------------------------------------------------------------------------------------
 
-GPU = Reading(power_watts=500.0, energy_joules=1e6, core_celsius=60.0, margin_celsius=25.0, ecc_uncorrected=0.0)
+GPU = Reading(
+    power_watts=500.0, energy_joules=1e6, core_celsius=60.0, margin_celsius=25.0, ecc_uncorrected=0.0, ecc_new=0.0
+)
 SIX = places()
 FLEET = places(tuple(f"n{number:02}" for number in range(20)), per_node=1)
 
