@@ -150,20 +150,24 @@ class Ledger:
         owners: dict[str, list[RunRecord]] = {}
         for name, path in found.items():
             owners.setdefault(self._run_ids.get(path, name), []).append(names[name])
-        for run, posted in self._posted.items():
-            if run in found:
-                names[run].absorb_alerts(posted, self._clock())
-            if run not in owners:
-                name = _posted_name(run) if run in found else run
-                posted.rename(name, run)
-                names.setdefault(name, posted)
-            elif len(owners[run]) == 1:
-                owners[run][0].absorb(posted, self._clock())
-        self._join_strays(names)
+        names |= {record.name: record for record in self._posted_alone(found, owners)}
+        self._join(names, owners)
         self._by_name = MappingProxyType(dict(sorted(names.items())))
 
-    def _join_strays(self, names: Mapping[str, RunRecord]) -> None:
-        """Hand the alerts that came before their run was known to it."""
+    def _posted_alone(self, found: Mapping[str, Path], owners: Mapping[str, Sequence[RunRecord]]) -> list[RunRecord]:
+        """Return the runs that are known from posted events alone, under names that no directory has."""
+        alone = {run: posted for run, posted in self._posted.items() if run not in owners and posted.is_known()}
+        for run, posted in alone.items():
+            posted.rename(_posted_name(run) if run in found else run, run)
+        return [posted for posted in alone.values() if posted.name not in found]
+
+    def _join(self, names: Mapping[str, RunRecord], owners: Mapping[str, Sequence[RunRecord]]) -> None:
+        """Hand what was posted to the runs that it is about."""
+        for run, posted in self._posted.items():
+            if run in names and names[run] is not posted:
+                names[run].absorb_alerts(posted, self._clock())
+            if len(owners.get(run, ())) == 1:
+                owners[run][0].absorb(posted, self._clock())
         for key, event in [item for item in self._strays.items() if item[1].run in names]:
             names[event.run].add_alerts([event], None)
             del self._strays[key]
@@ -217,6 +221,6 @@ class Ledger:
                     record.add([event], now)
                 else:
                     reason = event if isinstance(event, str) else f"belongs to run {event.run}: a foreign line"
-                    record.name(Unreadable(path.name, number, reason))
+                    record.note_unreadable(Unreadable(path.name, number, reason))
         except OSError as problem:
-            record.name(Unreadable(path.name, 0, f"cannot be read: {problem.strerror}"))
+            record.note_unreadable(Unreadable(path.name, 0, f"cannot be read: {problem.strerror}"))

@@ -41,6 +41,11 @@ class RunRecord:
         self._state: RunState | None = None
         self._news = self._was_read = False
 
+    @property
+    def name(self) -> str:
+        """Return what readers call the run."""
+        return self._name
+
     def rename(self, name: str, run_id: str) -> None:
         """Go by this name, and fold the events of this run id."""
         self._news |= (name, run_id) != (self._name, self._run_id)
@@ -81,7 +86,7 @@ class RunRecord:
         """Take over what another record knows of this run."""
         self.add([*other._events.values(), *other._progress.values()], now)
         for place in other._unreadable.values():
-            self.name(place)
+            self.note_unreadable(place)
         other._events.clear()
 
     def absorb_alerts(self, other: RunRecord, now: float) -> None:
@@ -102,7 +107,7 @@ class RunRecord:
             del self._events[key]
         self._alerts = min(len(alerts), MOST_ALERTS)
 
-    def name(self, place: Unreadable) -> None:
+    def note_unreadable(self, place: Unreadable) -> None:
         """Remember a place that could not be read."""
         self._news |= (place.file, place.line) not in self._unreadable
         self._unreadable.setdefault((place.file, place.line), place)
@@ -124,14 +129,14 @@ class RunRecord:
         return self._state
 
     def _folded(self) -> RunState | None:
-        if not self._is_known():
+        if not self.is_known():
             return None
         try:
             return self._derive([*self._events.values(), *self._progress.values()], ())
         except Exception as problem:  # one broken run never hides another
             return self._broken(f"the run's events cannot be folded: {problem!r}")
 
-    def _is_known(self) -> bool:
+    def is_known(self) -> bool:
         """Tell whether there is such a run: an alert may name any run, also one that is not read here."""
         return any(event.type != "alert" for event in self._events.values()) or bool(self._places_unreadable())
 
@@ -177,7 +182,7 @@ class RunRecord:
                 self._topologies[attempt] = tuple(self._places.setdefault(place, place) for place in places)
                 self._unreadable.pop((name, 0), None)
             except JournalError as problem:
-                self.name(Unreadable(name, 0, str(problem).partition(": ")[2]))
+                self.note_unreadable(Unreadable(name, 0, str(problem).partition(": ")[2]))
         return len(self._topologies) > before
 
     def _look_at_checkpoints(self) -> bool:

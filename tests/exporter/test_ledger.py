@@ -234,6 +234,8 @@ def test_a_posted_run_called_like_the_directory_of_a_copy_hides_it_not(tmp_path:
     assert list(ledger.runs()) == ["b", "llama", "posted.b"]
     assert ledger.path_of("b") == tmp_path / "runs" / "b"
     assert [len(state.annotations) for state in ledger.runs().values()] == [1, 0, 0]
+    ledger.ingest([alert_about("posted.b")])
+    assert [len(state.annotations) for state in ledger.runs().values()] == [1, 0, 1]
 
 
 def test_posted_files_of_others_are_named_not_believed(tmp_path: Path) -> None:
