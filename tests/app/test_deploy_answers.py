@@ -76,6 +76,7 @@ def test_an_answer_that_is_of_no_use_is_said_and_nothing_is_sent(
         ("/dashboards/uid/lastgood-run", {"dashboard": {"version": "1"}}, "dashboard.version is a text, not a whole"),
         (f"{RULES}/alert-rules", [{"uid": "a"}, {}], "it[1].uid is missing"),
         (f"{RULES}/alert-rules", [{"uid": ["x"]}], "it[0].uid is a list, not a text"),
+        (GROUP, {"rules": 5}, "interval is missing"),
         (GROUP, {"interval": 1e400}, "interval is a number, not a whole number"),
         (f"{RULES}/contact-points", [{"name": "x", "settings": "x"}], "it[0].settings is a text, not an object"),
         (f"{RULES}/policies", {"a": 1}, "receiver is missing"),

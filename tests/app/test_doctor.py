@@ -476,6 +476,12 @@ def test_an_answer_that_drips_has_one_bound_as_a_whole(
     time.sleep(2)  # until the other side has ended, so that its end falls into no other test
 
 
+def test_an_answer_that_is_not_http_is_said_on_one_line(slow_server: Callable[[Iterable[bytes]], str]) -> None:
+    found = network.fetch(slow_server([b"\x00\x1b[31m\r\nX\r\n\r\n"]), "/", "GET", {})
+    assert found.status == 0
+    assert found.problem.replace("\ufffd", "").isprintable()
+
+
 def test_an_answer_without_end_is_not_kept(
     slow_server: Callable[[Iterable[bytes]], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

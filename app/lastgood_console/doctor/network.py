@@ -41,7 +41,8 @@ def fetch(url: str, path: str, method: str, headers: Mapping[str, str], body: by
     except TimeoutError:
         return Answer(0, b"", f"no whole answer within {SECONDS:g} s")
     except (OSError, http.client.HTTPException) as error:
-        return Answer(0, b"", (error.strerror if isinstance(error, OSError) else "") or str(error) or repr(error))
+        said = (error.strerror if isinstance(error, OSError) else "") or str(error)
+        return Answer(0, b"", short(said) or type(error).__name__)
 
 
 def _asked(address: HttpAddress, path: str, method: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
