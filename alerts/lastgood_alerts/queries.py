@@ -118,7 +118,13 @@ def dcgm(info: str, by_uuid: str) -> str:
     be about one GPU. A rank on a slice of a GPU (MIG) has a UUID of its own and is not joined.
     """
     renamed = f'label_replace({by_uuid}, "gpu_uuid", "$1", "UUID", "(.+)")'
-    return ranks(f"({info}) * on (gpu_uuid) group_left () max by (gpu_uuid) ({renamed})")
+    return ranks(f"{info} * on (gpu_uuid) group_left () max by (gpu_uuid) ({renamed})")
+
+
+def dcgm_of_few(info: str, values: str) -> str:
+    """Return the same at less cost where ``info`` has few ranks and ``values`` all GPUs: renamed on that side."""
+    renamed = f'label_replace({info}, "UUID", "$1", "gpu_uuid", "(.+)")'
+    return ranks(f"{renamed} * on (UUID) group_left () max by (UUID) ({values})")
 
 
 def written_out(query: str, recordings: Mapping[str, str]) -> str:

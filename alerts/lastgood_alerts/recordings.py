@@ -19,6 +19,7 @@ from lastgood_alerts.queries import (
     SINCE_EVENT,
     added_to,
     dcgm,
+    dcgm_of_few,
     gpus,
     nodes,
     outside,
@@ -119,9 +120,9 @@ RANK_POWER: Final = Recording(
 )
 DCGM_POWER: Final = Recording(
     name=_DCGM_WATTS,
-    query=dcgm(
+    query=dcgm_of_few(
         f"lastgood_rank_info unless on (run, rank) {WATTS}",
-        f"(avg_over_time(DCGM_FI_DEV_POWER_USAGE[5m]) >= 0 < {t.PLAUSIBLE_WATTS})",
+        f"avg_over_time(DCGM_FI_DEV_POWER_USAGE[5m]) >= 0 < {t.PLAUSIBLE_WATTS}",
     ),
     meaning="Power over 5 minutes by dcgm-exporter, of the ranks without that series of ours.",
 )
