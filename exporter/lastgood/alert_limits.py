@@ -6,7 +6,6 @@ would fill the disk and the memory of whoever reads it. Pure: no files, no clock
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from lastgood.events import Event
@@ -22,24 +21,18 @@ def is_counted(event: Event) -> bool:
     return event.type == "alert" and event.data.get("reason") != FORGOTTEN
 
 
-def older_alerts(gone: Sequence[Event], run: str) -> Event:
-    """Return what stands for a run's alerts that are kept no longer. ``gone``: in the order they came, at least one."""
-    last = gone[-1]
+def older_alerts(last: Event, count: int, run: str) -> Event:
+    """Return what stands for so many of a run's alerts that are kept no longer, up to the last one of them."""
     data = {
         "name": "OlderAlerts",
         "status": "truncated",
         "severity": "info",
-        "summary": older_text(len(gone)),
+        "summary": f"{count} older alerts are kept no longer",
         "labels": {},
         "starts_at": last.data["starts_at"],
         "fingerprint": f"older-{last.id}",
         "source": last.data["source"],
         "reason": FORGOTTEN,
-        "truncated": len(gone),
+        "truncated": count,
     }
     return Event(f"older-{last.id}", f"/lastgood/{run}/alerts", "alert", last.time, run, last.attempt, data)
-
-
-def older_text(count: int) -> str:
-    """Say how many alerts are kept no longer."""
-    return f"{count} older alerts are kept no longer"

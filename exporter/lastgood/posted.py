@@ -7,13 +7,14 @@ with the run; alerts need not, so of them only the newest are kept (:mod:`lastgo
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from lastgood.alert_limits import MOST_ALERTS, is_counted, older_alerts
+from lastgood.alert_limits import FORGOTTEN, MOST_ALERTS, is_counted, older_alerts
 from lastgood.errors import JournalError
 from lastgood.events import Event, event_from_line
 from lastgood.journal_read import FileTail
@@ -72,9 +73,17 @@ class PostedEvents:
 
     def _let_go(self, file: str) -> None:
         """Let the oldest alerts of a file go. Where that fails, the file is only longer until the next try."""
-        with suppress(OSError):
-            rewrite_synced(self._path(file), lambda lines: newest_alerts(lines, self._most_alerts, file))
-            del self._seen[file]
+        gone: list[Key] = []
+
+        def change(lines: list[bytes]) -> list[bytes]:
+            left, went = newest_alerts(lines, self._most_alerts, file)
+            gone.extend(went)
+            return left
+
+        with suppress(OSError, JournalError):
+            rewrite_synced(self._path(file), change)
+            for key in gone:
+                self._seen[file].pop(key, None)
 
     def _seen_of(self, file: str) -> dict[Key, bool]:
         if file not in self._seen:
@@ -85,18 +94,26 @@ class PostedEvents:
         return self.directory / f"{file}.jsonl"
 
 
-def newest_alerts(lines: list[bytes], most: int, run: str) -> list[bytes]:
-    """Return a file's lines with only the newest ``most`` of its alerts, and one that says how many went."""
-    alerts = [(at, event) for at, line in enumerate(lines) if (event := _event(line)) and is_counted(event)]
+def newest_alerts(lines: list[bytes], most: int, run: str) -> tuple[list[bytes], list[Key]]:
+    """Return a file's lines with only the newest ``most`` of its alerts and one that says how many went, and who went.
+
+    Most lines are only looked at: to hold each of 40,000 to its schema would keep the sender waiting for seconds.
+    """
+    alerts = [(at, key) for at, line in enumerate(lines) if (key := _alert_key(line)) is not None]
     gone = dict(alerts[: max(0, len(alerts) - most)])
-    told = [older_alerts(list(gone.values()), run).to_line().encode() + b"\n"] if gone else []
-    return told + [line for at, line in enumerate(lines) if at not in gone]
+    if not gone:
+        return lines, []
+    told = older_alerts(event_from_line(lines[max(gone)]), len(gone), run).to_line().encode() + b"\n"
+    return [told, *(line for at, line in enumerate(lines) if at not in gone)], list(gone.values())
 
 
-def _event(line: bytes) -> Event | None:
+def _alert_key(line: bytes) -> Key | None:
+    """Return the key of an alert that is counted, None for any other line."""
     try:
-        return event_from_line(line)
-    except JournalError:
+        held = json.loads(line)
+        counted = held["type"] == "lastgood.alert" and held["data"].get("reason") != FORGOTTEN
+        return (str(held["source"]), str(held["id"])) if counted else None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 
