@@ -10,7 +10,10 @@ import json
 import os
 import sys
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lastgood.devices import Sensors
 
 
 def torch_report() -> dict[str, Any]:
@@ -40,12 +43,17 @@ def sensors_report() -> dict[str, Any]:
     if found.open_sensors is None:
         return {"reading": {}, "kind": "no GPU", "problem": "no GPU here"}
     try:
-        sensors = found.open_sensors()
-        reading = asdict(sensors.read())
-        sensors.close()
+        return looked_at(found.open_sensors())
     except SensorError as error:
         return {"reading": {}, "kind": error.kind, "problem": str(error)}
+
+
+def looked_at(sensors: Sensors) -> dict[str, Any]:
+    """Return what open sensors say in one look, and close them. Raises :class:`lastgood.devices.SensorError`."""
+    reading = asdict(sensors.read())
+    sensors.close()
     problems = reading.pop("problems")
+    del reading["ecc_new"]  # takes more than one look, and is no sensor
     return {"reading": reading, "kind": "", "problem": "; ".join(problems)}
 
 

@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
-from lastgood.devices.fake_nvml import MODES
+from lastgood.devices.fake_nvml import MODES, FakeNvml
+from lastgood.devices.nvml import NvmlSensors
+from lastgood.environment_report import looked_at
 from lastgood.ingest import EventIntake
 from lastgood.ledger import Ledger
 from lastgood.serve import make_server
@@ -86,6 +88,12 @@ def test_the_sensors_of_a_gpu(told: Told, setting: str, level: str, words: str) 
     found = install.sensors_item(told, setting)
     assert found.level == level
     assert words in f"{found.says} {found.way_out}"
+
+
+def test_a_gpu_whose_sensors_all_answer_lacks_none() -> None:
+    library = FakeNvml("node-b", 1)
+    told = Told(looked_at(NvmlSensors(library.uuid, library=library)), "")
+    assert install.sensors_item(told, "auto").says == "all answer"
 
 
 def test_a_missing_compiler_matters_only_where_torch_is() -> None:
