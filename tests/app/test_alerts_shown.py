@@ -54,6 +54,15 @@ def test_the_overview_shows_what_no_incident_is_named_by_critical_first(tmp_path
     assert said.index("LedgerStale critical") < said.index("GoodputLow warning")
 
 
+def test_alerts_that_made_room_for_newer_ones_are_not_said_to_be_not_sent(tmp_path: Path) -> None:
+    older = stray(
+        "X", "a", status="truncated", reason="older", truncated=5, summary="5 older alerts are kept no longer"
+    )
+    said = shown(open_page(console_states.clean(), fleet=fleet(tmp_path, older)))
+    assert "5 older alerts are kept no longer" in said
+    assert "Not sent" not in said
+
+
 def test_nothing_is_said_where_nothing_sends_alerts(tmp_path: Path) -> None:
     assert "Alerts" not in shown(open_page(console_states.clean(), fleet=fleet(tmp_path)))
 

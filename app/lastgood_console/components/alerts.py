@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
 
+from lastgood.alert_limits import FORGOTTEN
 from lastgood.alert_story import SOURCES
 from lastgood.events import Event
 from lastgood.wording import age_text, moment
@@ -103,7 +104,7 @@ def _place(event: Event, now: str) -> str:
 
 def _cells(event: Event, now: str) -> list[str]:
     data = event.data
-    said = _STATUSES.get(data["status"], "")
+    said = "" if data.get("reason") == FORGOTTEN else _STATUSES.get(data["status"], "")
     reason = str(data.get("reason", "")) if said else ""
     words = [w for w in (said.capitalize(), reason, str(data.get("summary", ""))) if w]
     return [
