@@ -83,10 +83,17 @@ _FAR: Final = outside(
     f"({_MEDIAN} - {t.GRAD_NORM_SPREADS:g} * {_SPREAD})",
     f"({_MEDIAN} + {t.GRAD_NORM_SPREADS:g} * {_SPREAD})",
 )
-_DEVIATIONS: Final = f"abs({_FAR} - on (run) group_left () {_MEDIAN}) / on (run) group_left () {_SPREAD}"
+
+
+def _deviations(norms: str) -> str:
+    return f"abs({norms} - on (run) group_left () {_MEDIAN}) / on (run) group_left () {_SPREAD}"
+
+
+_DEVIATIONS: Final = _deviations(_FAR)
 RANK_GRAD_NORM: Final = Recording(
     name="lastgood:grad_norm_deviations",
     query=ranks(f"{_DEVIATIONS} > {t.GRAD_NORM_SPREADS:g}"),
+    written=ranks(f"{_deviations(f'({NORMS})')} > {t.GRAD_NORM_SPREADS:g}"),
     meaning="Robust standard deviations from the median, of the ranks that are too far from it.",
 )
 NODE_GRAD_NORM: Final = _per_node(
@@ -141,6 +148,9 @@ def _off(watts: str) -> str:
 RANK_POWER_OFF: Final = Recording(
     name="lastgood:gpu_power_deviation_percent",
     query=f"{_off(WATTS)} or {_off(_DCGM_WATTS)}",
+    written=(
+        f"100 * abs(({WATTS} or {_DCGM_WATTS}) / on (run) group_left () {_POWER_MEDIAN} - 1) > {t.POWER_PERCENT:g}"
+    ),
     meaning="Percent by which power is off the median of the run, of the ranks that are too far off.",
 )
 NODE_POWER: Final = _per_node(

@@ -38,7 +38,13 @@ EQUIVALENT: Final = (
     (r"dcgm_ecc_uncorrected:1h: .*_uncorrected\) (> )?': '(>|0)' became '(>=|-1)'", "the next recording leaves 0 out"),
     (
         r"lastgood_gpu_ecc_uncorrected_total( and ': 'on .*|': without and)",
-        "saves comparing all ranks; few are asked for",
+        "few ranks are asked for; saves comparing all",
+    ),
+    (r"lastgood:attempt_ranks\) - ': '1' became '2'", "a value in health, which Grafana alone wants"),
+    (r"step_deadline_timestamp_seconds (< time\(\) - )?': '(<|0)' became '(<=|-1)'", "the rule holds the boundary too"),
+    (
+        r"named_gpus: .*_rank_info( and ': 'on .*|': without and)$",
+        "saves looking up the GPUs of ranks that no text names",
     ),
     (r"\(vector.*('>' became '>='|'1' became '2'|'0' became '-1')$", "the watchdog's value is a constant"),
 )
