@@ -4,7 +4,7 @@ What they must hold under:
 
 - two ledgers on one run export the same series, and a target may be scraped twice: aggregate with ``max by``;
 - without ``honor_labels`` a target label ``node`` renames ours to ``exported_node``: :func:`nodes` takes ours back;
-- two attempts can overlap: what is about the newest attempt asks :data:`NEWEST`;
+- two attempts can overlap: what is about ranks leaves out those of older attempts (:func:`newest`);
 - a sample may be NaN: ``>= 0`` drops it, where a value cannot be negative;
 - a counter of a rank starts anew with its process, and its first sample may already be 1: :func:`added`.
 
@@ -34,6 +34,8 @@ NAMED_GPUS: Final = "lastgood:named_gpus"
 """The GPUs of the ranks that a text may name."""
 NEWEST: Final = 'count_values by (run) ("attempt", max by (run) (lastgood_run_attempt))'
 """The newest attempt of each run, as a label."""
+OLDER_RANKS: Final = "lastgood:ranks_of_older_attempts"
+"""Ranks that are still there of an attempt that is not the newest; none, but while two attempts overlap."""
 _SELECTOR: Final = re.compile(r"\b(?:lastgood|DCGM_FI)_\w+(?:\{[^}]*\})?(?:\[\w+\])?")
 
 
@@ -45,6 +47,11 @@ def nodes(query: str) -> str:
 def ranks(query: str, pick: str = "max") -> str:
     """Return one series per rank, with the labels run, node and rank alone."""
     return f"{pick} by (run, node, rank) ({nodes(query)})"
+
+
+def newest(query: str) -> str:
+    """Return ``query`` without the ranks of older attempts. A run that no ledger knows keeps all its ranks."""
+    return f"({query} unless on (job, instance, run, rank) {OLDER_RANKS})"
 
 
 def outside(per_rank: str, low: str, high: str) -> str:

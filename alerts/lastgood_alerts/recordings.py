@@ -15,12 +15,14 @@ from lastgood_alerts.queries import (
     ATTEMPT_RANKS,
     NAMED_GPUS,
     NEWEST,
+    OLDER_RANKS,
     SCRAPED,
     SINCE_EVENT,
     added_to,
     dcgm,
     dcgm_of_few,
     gpus,
+    newest,
     nodes,
     outside,
     ranks,
@@ -37,6 +39,11 @@ RUN_ALIVE: Final = Recording(
     name=ALIVE,
     query=f"{ACTIVE} and on (run) ({SINCE_EVENT} < {t.ALIVE_SECONDS} or {SCRAPED})",
     meaning="Runs that are active and not silent: a recent event, or ranks that are scraped.",
+)
+OLDER: Final = Recording(
+    name=OLDER_RANKS,
+    query=f"lastgood_rank_info and on (run) lastgood_run_attempt unless on (run, attempt) {NEWEST}",
+    meaning="Ranks of attempts that are not the newest: a leftover must not be measured against the new ones.",
 )
 RANKS_GONE: Final = Recording(
     name="lastgood:ranks_gone",
@@ -57,7 +64,7 @@ def _worst(name: str, per_rank: Recording, operator: Operator) -> Recording:
     return Recording(name=name, query=worst(per_rank.name, operator), meaning="The worst of these ranks on each node.")
 
 
-NORMS: Final = 'lastgood_grad_norm{stage="local"} >= 0'
+NORMS: Final = newest('lastgood_grad_norm{stage="local"} >= 0')
 """Local gradient norms; a NaN is dropped. A rank that is scraped twice is there twice: a median stays as it is."""
 _MEDIAN: Final = "lastgood:grad_norm_local:median"
 _MAD: Final = "lastgood:grad_norm_local:mad"
@@ -106,7 +113,7 @@ WORST_GRAD_NORM: Final = _worst("lastgood:grad_norm_deviations:worst", RANK_GRAD
 
 LOW_MARGIN: Final = Recording(
     name="lastgood:gpu_temperature_margin_celsius:low",
-    query=ranks(f"lastgood_gpu_temperature_margin_celsius < {t.MARGIN_CELSIUS:g}", pick="min"),
+    query=ranks(newest(f"lastgood_gpu_temperature_margin_celsius < {t.MARGIN_CELSIUS:g}"), pick="min"),
     meaning="Degrees left before a GPU slows itself down, of the ranks with few. dcgm-exporter has no margin.",
 )
 NODE_MARGIN: Final = _per_node(
@@ -122,13 +129,13 @@ _DCGM_WATTS: Final = "lastgood:dcgm_power_watts:avg5m"
 _POWER_MEDIAN: Final = "lastgood:gpu_power_watts:median"
 RANK_POWER: Final = Recording(
     name=WATTS,
-    query=f"{ranks('avg_over_time(lastgood_gpu_power_watts[5m])')} >= 0",
+    query=f"{ranks(newest('avg_over_time(lastgood_gpu_power_watts[5m])'))} >= 0",
     meaning="Power of each rank over 5 minutes, by our device series; what is not a number is dropped.",
 )
 DCGM_POWER: Final = Recording(
     name=_DCGM_WATTS,
     query=dcgm_of_few(
-        f"lastgood_rank_info unless on (run, rank) {WATTS}",
+        f"{newest('lastgood_rank_info')} unless on (run, rank) {WATTS}",
         f"avg_over_time(DCGM_FI_DEV_POWER_USAGE[5m]) >= 0 < {t.PLAUSIBLE_WATTS}",
     ),
     meaning="Power over 5 minutes by dcgm-exporter, of the ranks without that series of ours.",
@@ -165,7 +172,7 @@ _COUNTED: Final = "lastgood:gpu_ecc_uncorrected"
 _DCGM_COUNTED: Final = "lastgood:dcgm_ecc_uncorrected"
 COUNTED_ERRORS: Final = Recording(
     name=_COUNTED,
-    query=ranks("lastgood_gpu_ecc_uncorrected_total > 0"),
+    query=ranks(newest("lastgood_gpu_ecc_uncorrected_total > 0")),
     meaning="Uncorrectable memory errors that a rank's GPU has counted, where it has any.",
 )
 DCGM_COUNTED_ERRORS: Final = Recording(
@@ -177,7 +184,7 @@ _OURS: Final = "lastgood_gpu_ecc_uncorrected_total"
 _DCGM_ERRORS: Final = "lastgood:dcgm_ecc_uncorrected:1h"
 DCGM_RANK_ERRORS: Final = Recording(
     name=_DCGM_ERRORS,
-    query=dcgm("lastgood_rank_info", f"({added_to(_DCGM_COUNTED, '1h')} > 0)"),
+    query=dcgm(newest("lastgood_rank_info"), f"({added_to(_DCGM_COUNTED, '1h')} > 0)"),
     meaning="Those within the hour by dcgm-exporter, of the ranks whose GPU has any.",
 )
 RANK_MEMORY_ERRORS: Final = Recording(
@@ -199,7 +206,7 @@ WORST_MEMORY_ERRORS: Final = _worst("lastgood:gpu_ecc_uncorrected_1h:worst", RAN
 _LATE: Final = f"time() - (lastgood_step_deadline_timestamp_seconds < time() - {t.STALLED_SECONDS})"
 STEP_LATE: Final = Recording(
     name="lastgood:step_late_seconds",
-    query=ranks(f"{_LATE} unless on (job, instance, run, rank) (lastgood_rank_info unless on (run, attempt) {NEWEST})"),
+    query=ranks(newest(_LATE)),
     meaning="Seconds past the deadline of their step, of the ranks of the newest attempt that are past it.",
 )
 LATEST: Final = Recording(
@@ -236,6 +243,7 @@ GPUS: Final = Recording(
 RECORDINGS: Final = (
     SCRAPED_RANKS,
     RUN_ALIVE,
+    OLDER,
     RANKS_GONE,
     GRAD_NORM_MEDIAN,
     GRAD_NORM_MAD,

@@ -65,8 +65,8 @@ def another_run(world: World) -> World:
     return world.plus(healthy("another-run", ("node-y", "node-z")))
 
 
-def older_attempt_overlaps(world: World) -> World:
-    """Let this be attempt 2, while ranks of attempt 1 are still scraped, each on another node: far ahead, hung."""
+def older_attempt_overlaps(world: World, norm: float = 7000) -> World:
+    """Let this be attempt 2, while ranks of attempt 1 are still there, on other nodes: far ahead, hung, hot, broken."""
     restarted = world.ledger("run_attempt", 2)
     newer = [one.with_labels(attempt="2") if one.name == "lastgood_rank_info" else one for one in restarted]
     older = World()
@@ -75,7 +75,10 @@ def older_attempt_overlaps(world: World) -> World:
         older = older.plus(
             ghost.all_of("lastgood_step", 90_000)
             .all_of("lastgood_step_deadline_timestamp_seconds", 0)
-            .all_of("lastgood_grad_norm", 1)
+            .all_of("lastgood_grad_norm", norm)
+            .all_of("lastgood_gpu_power_watts", 60)
+            .all_of("lastgood_gpu_temperature_margin_celsius", 1)
+            .all_of("lastgood_gpu_ecc_uncorrected_total", 50)
         )
     return World((*newer, *older.series))
 
@@ -137,6 +140,9 @@ NOT_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Metrics without which a rule goes on as before: it has another way to know."""
 
+OF_RANKS: Final = ("GradNormOutlier", "PowerDeviates", "StepStalled", "ThermalMarginLow", "UncorrectedEcc")
+"""Rules about single ranks, which leave out those of older attempts."""
+
 SPEAKS_WITHOUT: Final[Mapping[tuple[str, str], tuple[Alert, ...]]] = {
     **{
         (rule, f"{how} {metric}"): first_firing(rule).fires
@@ -144,12 +150,10 @@ SPEAKS_WITHOUT: Final[Mapping[tuple[str, str], tuple[Alert, ...]]] = {
         for metric in metrics
         for how in ("without", "with NaN as")
     },
-    ("StepStalled", "with NaN as lastgood_rank_info"): first_firing("StepStalled").fires,  # its labels say it all
-    ("StepStalled", "without lastgood_rank_info"): _saying("StepStalled", worst="unknown"),
-    ("PowerDeviates", "with NaN as lastgood_rank_info"): first_firing("PowerDeviates").fires,
-    ("UncorrectedEcc", "with NaN as lastgood_rank_info"): first_firing("UncorrectedEcc").fires,
-    ("PowerDeviates", "without lastgood_rank_info"): _saying("PowerDeviates", worst="unknown"),
-    ("UncorrectedEcc", "without lastgood_rank_info"): _saying("UncorrectedEcc", worst="unknown"),
+    # the labels of rank_info say it all, and without the attempt no rank is known to be of an older one
+    **{(rule, "with NaN as lastgood_rank_info"): first_firing(rule).fires for rule in OF_RANKS},
+    **{(rule, "without lastgood_run_attempt"): first_firing(rule).fires for rule in OF_RANKS},
+    **{(rule, "without lastgood_rank_info"): _saying(rule, worst="unknown") for rule in OF_RANKS},
     ("LedgerStale", "without lastgood_ledger_last_read_timestamp_seconds"): (
         replace(first_firing("LedgerStale").fires[0], value=86_400),
     ),
@@ -202,4 +206,30 @@ def wordless_cases() -> list[Case]:
     return cases
 
 
-CASES: Final = [*changed_cases(), *missing_cases(), *wordless_cases()]
+def overlapping_cases() -> list[Case]:
+    """Return what else must not be taken from the ranks of an older attempt, nor from another run's."""
+    own = {(case.rule, case.name): case for case in OWN}
+    spread = own["GradNormOutlier", "fires beyond the spread of ranks that differ"]
+    dcgm_only = [
+        (own["PowerDeviates", "takes the power from dcgm-exporter"], "lastgood_gpu_power_watts"),
+        (own["UncorrectedEcc", "takes the count from dcgm-exporter"], "lastgood_gpu_ecc_uncorrected_total"),
+    ]
+    small = own["GradNormOutlier", "fires for a norm that is too small"]
+    stalled = first_firing("StepStalled")
+    unknown = stalled.world.without("lastgood_run_attempt").plus(healthy("another-run", ("node-y",)))
+    return [
+        replace(spread, name="measures the spread of the newest attempt", world=older_attempt_overlaps(spread.world)),
+        replace(small, name="is not misled by older, smaller norms", world=older_attempt_overlaps(small.world, 0.0001)),
+        *(
+            replace(
+                case,
+                name="asks dcgm-exporter about the newest attempt alone",
+                world=older_attempt_overlaps(case.world).without(ours),
+            )
+            for case, ours in dcgm_only
+        ),
+        replace(stalled, name="fires where only another run's attempt is known", world=unknown),
+    ]
+
+
+CASES: Final = [*changed_cases(), *missing_cases(), *wordless_cases(), *overlapping_cases()]

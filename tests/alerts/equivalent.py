@@ -6,6 +6,16 @@ import re
 from typing import Final
 
 EQUIVALENT: Final = (
+    (r"step_late_seconds: .*< time\(\) - ': '0' became '-1'", "the rule holds the boundary too"),
+    (r"named_gpus: .*': '1' became '2'", "needs one rank at two GPUs of one node at the same time"),
+    (r"named_gpus: .*became 'by \(run, node\)'", "the one rank that is named is the first of its node in every case"),
+    (r"grad_norm_deviations: .*older_attempts\)\) ': '[<>]' became '[<>]='", "at the limit the rule's threshold holds"),
+    (r"grad_norm_deviations: at 81 .*': '>=' became '>'", "a norm of 0 is never above the upper limit"),
+    (
+        r"unless ': 'on \(job, instance, run, rank\)' became "
+        r"'on \((instance, run, rank|job, instance, rank|job, instance, run)\)'",
+        "two processes at one address are not of two jobs, runs or ranks at the same time",
+    ),
     (r"instance, run, rank\) \(lastgood_rank_info': '\{rank=\"0\"\}' became '\{\}'", "the join keeps rank 0 anyway"),
     (r"\(lastgood_step': '\{rank=\"0\"\}' became '\{\}'", "the join keeps rank 0 anyway"),
     (r"lastgood_step\{rank=\"0\"\} and ': .* became 'on \(job, instance, run\)'", "both sides are rank 0 alone"),
