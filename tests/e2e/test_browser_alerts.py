@@ -111,8 +111,9 @@ def test_a_runbook_leads_to_the_others_and_its_commands_are_whole(browser: Brows
     with Sight(browser, console, "/runbook?name=ReplayMismatch") as sight:
         code = sight.page.locator(".st-key-lg-prose pre")
         expect(code.first).to_be_visible(timeout=30_000)
-        hidden = "elements => elements.filter(e => e.scrollWidth > e.clientWidth + 1).length"
-        assert code.evaluate_all(hidden) == 0
+        whole = "e => e.scrollWidth <= e.clientWidth + 1"
+        blocks = f"[...document.querySelectorAll('.st-key-lg-prose pre')].every({whole})"
+        sight.page.wait_for_function(f"() => {blocks}", timeout=30_000)  # once fonts and columns are in place
         sight.page.get_by_role("button", name="All runbooks").click()
         expect(sight.page.locator(".lg-page")).to_have_text("Runbooks.", timeout=30_000)
         sight.page.get_by_role("button", name="Watchdog", exact=True).click()
