@@ -98,12 +98,12 @@ def test_a_search_narrows_the_devices_and_can_be_cleared(browser: Browser, conso
     with Sight(browser, console, "/nodes?node=node-9") as sight:
         expect(sight.page.get_by_text("No node and no GPU matches 'node-9'.")).to_be_visible(timeout=30_000)
         sight.page.get_by_role("button", name="Clear the search").click()
-        expect(sight.page.locator(".lg-table tbody tr")).to_have_count(8, timeout=30_000)
+        expect(sight.page.get_by_role("region", name="Devices").locator("tbody tr")).to_have_count(8, timeout=30_000)
         box = sight.page.get_by_role("textbox")
         expect(box).to_have_value("")
         box.fill("node-c")
         box.press("Enter")
-        expect(sight.page.locator(".lg-table tbody tr")).to_have_count(2, timeout=30_000)
+        expect(sight.page.get_by_role("region", name="Devices").locator("tbody tr")).to_have_count(2, timeout=30_000)
         assert "node=node-c" in sight.page.url
 
 
