@@ -115,8 +115,8 @@ def step_of(event: Event, state: RunState, incident: Incident, clock: StepClock)
         known = [f for f in incident.findings if f.check == event.data.get("check") and f.at <= event.time]
         return known[-1].step if known else incident.step
     at = event.data["starts_at"]
-    started = [a.number for a in state.attempts if a.started_at <= at]
-    return clock.step_at(started[-1], at) if started else None
+    attempt = next((a.number for a in reversed(state.attempts) if a.started_at <= at), None)
+    return None if attempt is None else clock.step_at(attempt, at)
 
 
 def alert_text(event: Event, incident: Incident, step: int | None) -> str:

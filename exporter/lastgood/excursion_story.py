@@ -13,7 +13,7 @@ from typing import Final
 
 from lastgood import wording
 from lastgood.events import Event, timestamp_of
-from lastgood.state import Attempt, Incident, Point, RunState
+from lastgood.state import Attempt, Device, Incident, Point, RunState
 from lastgood.step_clock import StepClock
 
 MOST_NAMED: Final = 6
@@ -38,7 +38,7 @@ def excursions_of(state: RunState, incident: Incident, clock: StepClock) -> tupl
     low, high = _onset(incident, clock)
     found = [e for e in _excursions(state) if e.at <= high and e.until >= low]
     suspects = {suspect.device for suspect in incident.suspects}
-    found.sort(key=lambda e: ((e.node, e.gpu_uuid) not in {(d.node, d.gpu_uuid) for d in suspects}, e.at, e.text))
+    found.sort(key=lambda e: (Device(e.node, e.gpu_uuid) not in suspects, e.at, e.text))
     named, rest = found[:MOST_NAMED], found[MOST_NAMED:]
     if len(rest) == 1:
         named, rest = found, []

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 
 from lastgood import wording
 from lastgood.state import Point, RunState
+
+_step, _time = itemgetter(0), itemgetter(1)  # of an anchor; along the anchors both rise
 
 
 class StepClock:
@@ -23,21 +27,21 @@ class StepClock:
         anchors = self._anchors.get(point.attempt)
         if not anchors:
             return None
-        before = [a for a in anchors if a[0] <= point.step]
-        after = [a for a in anchors if a[0] >= point.step]
-        if not before or not after:
-            return (before[-1] if before else after[0])[1]
-        (low, start), (high, end) = before[-1], after[0]
+        after = bisect_left(anchors, point.step, key=_step)
+        before = bisect_right(anchors, point.step, key=_step) - 1
+        if before < 0 or after == len(anchors):
+            return anchors[max(before, 0)][1]
+        (low, start), (high, end) = anchors[before], anchors[after]
         share = (point.step - low) / (high - low) if high > low else 0.0
         return stamp_between(start, end, share)
 
     def step_at(self, attempt: int, at: str) -> int | None:
         """Return the last step of an attempt that had ended at a time; None when nothing is known about it."""
         anchors = self._anchors.get(attempt, [])
-        before, after = [a for a in anchors if a[1] <= at], [a for a in anchors if a[1] > at]
-        if not before or not after:
-            return before[-1][0] if before else anchors[0][0] if anchors else None
-        (low, start), (high, end) = before[-1], after[0]
+        after = bisect_right(anchors, at, key=_time)
+        if after in (0, len(anchors)):
+            return anchors[max(after - 1, 0)][0] if anchors else None
+        (low, start), (high, end) = anchors[after - 1], anchors[after]
         share = (wording.moment(at) - wording.moment(start)) / (wording.moment(end) - wording.moment(start))
         return low + int((high - low) * share)
 
