@@ -96,11 +96,6 @@ def hex64(value: int) -> str:
     return f"{value % (1 << 64):016x}"
 
 
-def hex128(lane0: int, lane1: int) -> str:
-    """Return the 32 hexadecimal digits of a stored fingerprint: lane 0, then lane 1."""
-    return hex64(lane0) + hex64(lane1)
-
-
 def fingerprint(tensor: Tensor, name: str, *, lane: int = 0, offset: int = 0) -> Tensor:
     """Return the fingerprint as a 0-dim int64 tensor on the tensor's device, without a host read.
 

@@ -108,18 +108,6 @@ def tolerance(dtype: torch.dtype) -> float:
     return eps * FLOAT32_TOLERANCE / torch.finfo(torch.float32).eps if dtype.itemsize >= 4 else 4 * eps
 
 
-def conserved(before_sum: float, after: float, square_sum: float, tolerance: float) -> bool:
-    """Say whether the reduce kept the sum: |before - after| <= tolerance * sqrt(square_sum).
-
-    ``before_sum`` and ``square_sum`` are sums over the ranks, of the *local* gradients scaled as the reduce sees them
-    (local gradients may cancel, so the reduced norm would be no scale). Numbers that are not finite never pass: ask
-    ``finite`` first.
-    """
-    if not all(map(math.isfinite, (before_sum, after, square_sum))):
-        return False
-    return abs(before_sum - after) <= tolerance * math.sqrt(square_sum)
-
-
 @contextmanager
 def _full_precision(device_type: str) -> Iterator[None]:
     """Switch autocast off: a bfloat16 product would drown a fault in rounding.
