@@ -6,7 +6,7 @@ from typing import Final
 
 from lastgood_dashboards.incidents import NO_INCIDENT, open_incidents
 from lastgood_dashboards.links import UIDS
-from lastgood_dashboards.queries import latest, ledger
+from lastgood_dashboards.queries import NO_RUN, latest, ledger, run_variable
 from lastgood_dashboards.spec import (
     BAD,
     GOOD,
@@ -19,24 +19,17 @@ from lastgood_dashboards.spec import (
     Panel,
     Query,
     Row,
-    Variable,
 )  # fmt: skip
-from lastgood_dashboards.trust import by_trust
+from lastgood_dashboards.trust import by_trust, resume_step
 
 RUN: Final = 'run="$run"'
-NO_RUN: Final = "No ledger reports this run"
 NO_SAVE: Final = "Nothing saved yet"
 NO_TRUSTED: Final = "No trusted checkpoint"
 
 NOW: Final = Row(
     id=100, title="Now",
     panels=(
-        Panel(
-            id=1, kind="stat", title="Resume from step", width=5, height=4, empty=NO_RUN, texts=NONE_AT_MINUS_ONE,
-            says="Step of the last good checkpoint: the newest that is trusted, else the newest unverified one that no "
-                 "open window covers.",
-            queries=(Query(expr=ledger("last_good_step", RUN), legend="last good"),),
-        ),
+        resume_step(1, RUN),
         Panel(
             id=2, kind="stat", title="Newest checkpoint", width=5, height=4, empty=NO_RUN, texts=NONE_AT_MINUS_ONE,
             says="Step of the newest checkpoint, whatever its trust.",
@@ -169,10 +162,7 @@ INCIDENTS: Final = Row(
 BOARD: Final = Board(
     name="checkpoints", uid=UIDS["checkpoints"], title="lastgood: checkpoints and incidents", since="now-24h", runs=RUN,
     says="The checkpoints of one run: which one to resume from, which ones not to use, the windows of its incidents.",
-    variables=(
-        Variable(name="run", label="Run", says="Runs that a ledger knows", many=False,
-                 query="label_values(lastgood_run_active, run)"),
-    ),
+    variables=(run_variable(many=False),),
     rows=(NOW, TRUST, SAVES, INCIDENTS),
     console=Link("Checkpoints in the console", "${console}/?run=${run}"),
 )  # fmt: skip

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from lastgood_dashboards.incidents import open_incidents
+from lastgood_dashboards.incidents import open_count, open_incidents
 from lastgood_dashboards.links import UIDS, node_links, run_links
-from lastgood_dashboards.queries import latest, ledger, overdue, total
+from lastgood_dashboards.queries import accusations, latest, ledger, overdue, run_variable, total
 from lastgood_dashboards.spec import (
     BAD,
     GOOD,
@@ -19,13 +19,11 @@ from lastgood_dashboards.spec import (
     Panel,
     Query,
     Row,
-    Variable,
 )  # fmt: skip
 from lastgood_dashboards.trust import by_trust
 
 RUNS: Final = 'run=~"$run"'
-_HOUR: Final = 'window="1h"'
-OPEN: Final = 'status=~"open|reopened"'
+_HOUR, _DAY = 'window="1h"', 'window="24h"'
 NO_RUN: Final = "No ledger reports a run"
 
 NOW: Final = Row(
@@ -34,7 +32,7 @@ NOW: Final = Row(
         Panel(
             id=1, kind="stat", title="Open incidents", width=5, height=4, empty=NO_RUN,
             says="Incidents that are open or reopened, over all selected runs.",
-            queries=(Query(expr=total("incidents", RUNS, OPEN, by="run, status"), legend="open"),),
+            queries=(Query(expr=open_count(RUNS), legend="open"),),
             steps=((None, PLAIN), (1, BAD)),
         ),
         Panel(
@@ -56,7 +54,7 @@ NOW: Final = Row(
         Panel(
             id=4, kind="stat", title="Restarts in 24 h", width=5, height=4, empty=NO_RUN,
             says="Restarts of the selected runs within the last 24 hours.",
-            queries=(Query(expr=total("restarts_recent", RUNS, 'window="24h"', by="run"), legend="restarts"),),
+            queries=(Query(expr=total("restarts_recent", RUNS, _DAY), legend="restarts"),),
             steps=((None, PLAIN), (3, LATE)),
         ),
         Panel(
@@ -86,12 +84,12 @@ TABLES: Final = Row(
                 Query(expr=ledger("run_attempt", RUNS), legend="attempt"),
                 Query(expr=ledger("run_step", RUNS), legend="step"),
                 Query(expr=ledger("last_good_step", RUNS), legend="last good", texts=NONE_AT_MINUS_ONE),
-                Query(expr=total("incidents", RUNS, OPEN, by="run, status", per="run"), legend="open incidents",
+                Query(expr=open_count(RUNS, per="run"), legend="open incidents",
                       steps=((None, PLAIN), (1, BAD))),
                 Query(expr=f"sum by (run) ({overdue(RUNS)})", legend="checks overdue",
                       steps=((None, PLAIN), (1, LATE))),
-                Query(expr=ledger("restarts_recent", RUNS, 'window="24h"'), legend="restarts in 24 h"),
-                Query(expr=ledger("goodput_ratio", RUNS, 'window="1h"'), legend="goodput, 1 h", unit="percentunit"),
+                Query(expr=ledger("restarts_recent", RUNS, _DAY), legend="restarts in 24 h"),
+                Query(expr=ledger("goodput_ratio", RUNS, _HOUR), legend="goodput, 1 h", unit="percentunit"),
                 Query(expr=f"time() - {ledger('run_last_event_timestamp_seconds', RUNS)}", legend="last heard",
                       unit="s"),
             ),
@@ -99,12 +97,6 @@ TABLES: Final = Row(
         ),
     ),
 )  # fmt: skip
-
-
-def accusations(window: str, *matchers: str) -> str:
-    """Return how many incidents named each device within ``window``: 7d or 90d."""
-    return ledger("node_accusations", f'window="{window}"', *matchers, by="node, gpu_uuid")
-
 
 TRENDS: Final = Row(
     id=120, title="Over time",
@@ -181,10 +173,7 @@ LEDGER: Final = Row(
 BOARD: Final = Board(
     name="fleet", uid=UIDS["fleet"], title="lastgood: fleet", since="now-24h", runs=RUNS,
     says="All runs: open incidents, checkpoints that must not be used, checks that have not passed in time.",
-    variables=(
-        Variable(name="run", label="Run", says="Runs that a ledger knows", many=True,
-                 query="label_values(lastgood_run_active, run)"),
-    ),
+    variables=(run_variable(many=True),),
     rows=(NOW, TABLES, TRENDS, LEDGER),
     console=Link("Console", "${console}/"),
 )  # fmt: skip

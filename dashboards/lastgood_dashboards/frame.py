@@ -18,7 +18,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard
 
 from lastgood_dashboards import checkpoints, fleet, node, run
-from lastgood_dashboards.links import CONSOLE_URL, DATA_SOURCE_UID, UIDS
+from lastgood_dashboards.links import CONSOLE_URL, DATA_SOURCE_UID
 from lastgood_dashboards.queries import ledger
 from lastgood_dashboards.render import DATA_SOURCE, panel_of
 from lastgood_dashboards.spec import Board, Variable, places
@@ -136,7 +136,7 @@ def _links(board: Board) -> Iterator[build.DashboardLink]:
     for other in BOARDS:
         if other.name != board.name:
             title = other.title.removeprefix("lastgood: ").capitalize()
-            yield _link(title, f"/d/{UIDS[other.name]}").include_vars(True).keep_time(True)
+            yield _link(title, f"/d/{other.uid}").include_vars(True).keep_time(True)
     yield _link(board.console.title, board.console.url).target_blank(True)
 
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 from lastgood_dashboards.links import incident_links, node_links, run_links
-from lastgood_dashboards.queries import ledger
+from lastgood_dashboards.queries import ledger, total
 from lastgood_dashboards.spec import BAD, LATE, NONE_AT_MINUS_ONE, Panel, Query
 
 SUSPECT: Final = "incident, check, status, scope, rank, node, gpu_uuid"
+OPEN: Final = 'status=~"open|reopened"'
 NO_INCIDENT: Final = "No open incident"
+
+
+def open_count(runs: str, per: str = "") -> str:
+    """Return how many incidents are open or reopened, over all runs, or by the label ``per``."""
+    return total("incidents", runs, OPEN, by="run, status", per=per)
 
 
 def open_incidents(id: int, runs: str, *, one_run: bool) -> Panel:

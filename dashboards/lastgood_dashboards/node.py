@@ -6,13 +6,11 @@ from typing import Final
 
 from lastgood.catalogue import PREFIX
 from lastgood_dashboards import ranks
-from lastgood_dashboards.fleet import accusations
 from lastgood_dashboards.links import UIDS, run_links
-from lastgood_dashboards.queries import RECENT, chosen, mean_seconds, mean_seconds_of_all, where, with_gpu
+from lastgood_dashboards.queries import POINTS, RECENT, accusations, chosen, step_times, where, with_gpu
 from lastgood_dashboards.spec import (
     BAD,
     LATE,
-    NEUTRAL_RAMP,
     PEER,
     PLAIN,
     Board,
@@ -134,7 +132,7 @@ SENSORS: Final = Row(
     id=120, title="Sensors: context only, a metric never accuses",
     panels=(
         Panel(
-            id=8, kind="lines", title="Power", points=120, width=12, empty=NO_SENSOR, unit="watt", low=0,
+            id=8, kind="lines", title="Power", points=POINTS, width=12, empty=NO_SENSOR, unit="watt", low=0,
             says="The four GPUs that draw the most at the end of the time range, and the median over all GPUs of the "
                  "selected runs, on all nodes.",
             queries=(
@@ -174,7 +172,6 @@ SENSORS: Final = Row(
     ),
 )  # fmt: skip
 
-_STEP_SECONDS: Final = "step_duration_seconds"
 _FAILURES: Final = f"max by (run, node, rank, check) ({PREFIX}check_failures_total{where(*HERE)})"
 
 RANKS: Final = Row(
@@ -182,21 +179,18 @@ RANKS: Final = Row(
     panels=(
         Panel(
             id=14, kind="states", title="Distance of the gradient norm from the median", width=12, empty=NO_RANK,
-            unit="percentunit", decimals=0, points=60,
+            unit="percentunit", decimals=0, points=POINTS // 2,
             says="Distance of each rank's gradient norm from the median of its run, over all nodes: at most 16 ranks, "
                  "those furthest at the end of the time range.",
             queries=(
                 Query(expr=ranks.distances(ranks.furthest(16, RUNS, NODE), RUNS, NODE), legend=GPU_LEGEND),
             ),
-            steps=tuple(zip((None, 0.1, 0.25, 0.5, 1.0), NEUTRAL_RAMP, strict=True)),
+            steps=ranks.DISTANCE_STEPS,
         ),
         Panel(
             id=15, kind="lines", title="Step time", width=6, empty=NO_RANK, unit="s", low=0,
             says="Time from the end of one step to the end of the next, over the ranks of this node.",
-            queries=(
-                Query(expr=f"max ({mean_seconds(_STEP_SECONDS, *HERE)})", legend="slowest rank", colour=PEER),
-                Query(expr=mean_seconds_of_all(_STEP_SECONDS, *HERE), legend="mean", colour=PLAIN),
-            ),
+            queries=step_times(*HERE),
         ),
         Panel(
             id=16, kind="lines", title="Checks in which this node was the odd one out", width=6, empty=NO_RANK, low=0,

@@ -19,11 +19,16 @@ from __future__ import annotations
 from typing import Final
 
 from lastgood.catalogue import PREFIX
+from lastgood_dashboards.spec import PEER, PLAIN, Query, Variable
 
 RANK_KEY: Final = "job, instance, run, rank"
 RECENT: Final = "1h"
 """How long before the end of the time range a rank may have fallen silent and still be chosen: a run that stopped
 is when people look."""
+POINTS: Final = 120
+"""Moments of a chart that looks at every rank; zooming in makes them finer."""
+NO_RUN: Final = "No ledger reports this run"
+"""What a panel about one run says when ``ledger`` returns nothing."""
 
 
 def where(*matchers: str) -> str:
@@ -72,23 +77,34 @@ def quantile(share: float, series: str) -> str:
     return f"quantile by (run) ({share}, {series})"
 
 
+def accusations(window: str, *matchers: str) -> str:
+    """Return how many incidents named each device within ``window``: 7d or 90d."""
+    return ledger("node_accusations", f'window="{window}"', *matchers, by="node, gpu_uuid")
+
+
+def late(runs: str) -> str:
+    """Return 1 or 0 for each check of each run: whether it should have passed again before the run's last step."""
+    due = ledger("check_due_step", runs, by="run, check")
+    return f"{ledger('run_step', runs)} > bool on (run) group_right () {due}"
+
+
 def overdue(runs: str) -> str:
     """Return 1 or 0 for each check of each active run: whether it should have passed again by now."""
-    late = (
-        f"{ledger('run_step', runs)} > bool on (run) group_right () {ledger('check_due_step', runs, by='run, check')}"
-    )
-    return f"({late}) and on (run) {ledger('run_active', runs)} == 1"
+    return f"({late(runs)}) and on (run) {ledger('run_active', runs)} == 1"
 
 
-def mean_seconds(name: str, *matchers: str) -> str:
-    """Return the mean of a summary over the last few samples of each rank. Without an observation: no value."""
-    added, counted = (f"rate({PREFIX}{name}_{part}{where(*matchers)}[$__rate_interval])" for part in ("sum", "count"))
-    return f"({added} / ({counted} > 0))"
+def run_variable(*, many: bool) -> Variable:
+    """Return the selector of the runs."""
+    query = "label_values(lastgood_run_active, run)"
+    return Variable(name="run", label="Run", says="Runs that a ledger knows", query=query, many=many)
 
 
-def mean_seconds_of_all(name: str, *matchers: str) -> str:
-    """Return the mean of a summary over the last few samples of all ranks together."""
+def step_times(*matchers: str) -> tuple[Query, Query]:
+    """Return the lines of the time from the end of one step to the end of the next, over many ranks."""
     added, counted = (
-        f"sum (rate({PREFIX}{name}_{part}{where(*matchers)}[$__rate_interval]))" for part in ("sum", "count")
+        f"rate({PREFIX}step_duration_seconds_{part}{where(*matchers)}[$__rate_interval])" for part in ("sum", "count")
     )
-    return f"{added} / ({counted} > 0)"
+    return (
+        Query(expr=f"max ({added} / ({counted} > 0))", legend="slowest rank", colour=PEER),
+        Query(expr=f"sum ({added}) / (sum ({counted}) > 0)", legend="mean", colour=PLAIN),
+    )

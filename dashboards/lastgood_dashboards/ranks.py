@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from lastgood.catalogue import PREFIX
 from lastgood_dashboards.queries import RECENT, chosen, known, latest, quantile, where, with_gpu
+from lastgood_dashboards.spec import NEUTRAL_RAMP, Steps
+
+DISTANCE_STEPS: Final[Steps] = tuple(zip((None, 0.1, 0.25, 0.5, 1.0), NEUTRAL_RAMP, strict=True))
+"""From which distance a rank is drawn how dark."""
 
 
 def norms(*matchers: str, stage: str = "local") -> str:

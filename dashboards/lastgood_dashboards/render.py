@@ -6,7 +6,8 @@ there is nothing to show, since "no data" is not zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from string import ascii_uppercase
 from typing import Any, Final, TypeVar
 
 from grafana_foundation_sdk.builders import common as build_common
@@ -19,7 +20,6 @@ from grafana_foundation_sdk.models import prometheus as prometheus_model
 from lastgood_dashboards.spec import PEER, PLAIN, Kind, Link, Panel, Place, Query, Steps
 
 DATA_SOURCE: Final = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
-REF_IDS: Final = "ABCDEFGHIJ"
 _COLOURED: Final = dashboard.DynamicConfigValue("custom.cellOptions", {"type": "color-text"})
 
 Builder = stat.Panel | timeseries.Panel | table.Panel | statetimeline.Panel | heatmap.Panel
@@ -39,7 +39,7 @@ def _frame(builder: AnyPanel, panel: Panel, place: Place) -> AnyPanel:
         .unit(panel.unit).no_value(panel.empty)
         .thresholds(_thresholds(panel.steps or ((None, PLAIN),)))
     )  # fmt: skip
-    for ref_id, query in zip(REF_IDS, panel.queries, strict=False):
+    for ref_id, query in _lettered(panel):
         builder = builder.with_target(_target(ref_id, query, panel.kind))
     if panel.texts and panel.kind != "table":
         builder = builder.mappings([_mapping(panel.texts)])
@@ -48,6 +48,11 @@ def _frame(builder: AnyPanel, panel: Panel, place: Place) -> AnyPanel:
     if panel.points is not None:
         builder = builder.max_data_points(panel.points)
     return builder if panel.decimals is None else builder.decimals(panel.decimals)
+
+
+def _lettered(panel: Panel) -> Iterator[tuple[str, Query]]:
+    """Yield each query with the letter that Grafana knows it by."""
+    yield from zip(ascii_uppercase[: len(panel.queries)], panel.queries, strict=True)
 
 
 def _target(ref_id: str, query: Query, kind: Kind) -> prometheus.Dataquery:
@@ -84,7 +89,7 @@ def _lines(panel: Panel, place: Place) -> timeseries.Panel:
         builder = builder.min(panel.low)
     if panel.high is not None:
         builder = builder.max(panel.high)
-    for ref_id, query in zip(REF_IDS, panel.queries, strict=False):
+    for ref_id, query in _lettered(panel):
         if properties := list(_line_properties(query)):
             builder = builder.override_by_query(ref_id, properties)
     return builder
@@ -144,11 +149,10 @@ def _table(panel: Panel, place: Place) -> table.Panel:
 
 def _columns(panel: Panel) -> Mapping[str, Any]:
     """Return the order and the headers: labels first, each value under its query's legend."""
-    values = [_value_name(panel, ref_id) for ref_id, _ in zip(REF_IDS, panel.queries, strict=False)]
-    renamed = dict(zip(values, (query.legend for query in panel.queries), strict=True))
+    renamed = {_value_name(panel, ref_id): query.legend for ref_id, query in _lettered(panel)}
+    order = {name: index for index, name in enumerate([*panel.labels, *renamed])}
     renamed["Value"] = panel.queries[0].legend  # what Grafana calls it when only one query has an answer
     renamed |= {label: _header(label) for label in panel.labels if _header(label) != label}
-    order = {name: index for index, name in enumerate([*panel.labels, *values])}
     hidden = {"Time": True} | ({} if "run" in panel.labels else {"run": True})
     return {"excludeByName": hidden, "indexByName": order, "renameByName": renamed, "includeByName": {}}
 

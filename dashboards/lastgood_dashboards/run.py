@@ -6,16 +6,24 @@ from typing import Final
 
 from lastgood.catalogue import PREFIX
 from lastgood_dashboards import ranks
-from lastgood_dashboards.incidents import open_incidents
+from lastgood_dashboards.incidents import open_count, open_incidents
 from lastgood_dashboards.links import UIDS, node_links
-from lastgood_dashboards.queries import chosen, ledger, mean_seconds, mean_seconds_of_all, total, where, with_gpu
+from lastgood_dashboards.queries import (
+    NO_RUN,
+    POINTS,
+    chosen,
+    late,
+    ledger,
+    run_variable,
+    step_times,
+    where,
+    with_gpu,
+)  # fmt: skip
 from lastgood_dashboards.spec import (
     BAD,
     FAINT,
     GOOD,
     LATE,
-    NEUTRAL_RAMP,
-    NONE_AT_MINUS_ONE,
     PEER,
     PLAIN,
     Board,
@@ -25,31 +33,22 @@ from lastgood_dashboards.spec import (
     Row,
     Variable,
 )  # fmt: skip
+from lastgood_dashboards.trust import resume_step
 
 RUN: Final = 'run="$run"'
 NODE: Final = 'node=~"$node"'
-NO_RUN: Final = "No ledger reports this run"
 NO_RANK: Final = "No sample from a rank"
 NO_CHECK: Final = "No check runs, or none has begun"
-POINTS: Final = 120
-"""Moments of a chart that looks at every rank; zooming in makes them finer."""
 RANK_LEGEND: Final = "rank {{rank}}, {{node}}, {{gpu_uuid}}"
 
 NOW: Final = Row(
     id=100, title="Now",
     panels=(
-        Panel(
-            id=1, kind="stat", title="Resume from step", width=5, height=4, empty=NO_RUN, texts=NONE_AT_MINUS_ONE,
-            says="Step of the last good checkpoint: the newest that is trusted, else the newest unverified one that no "
-                 "open window covers.",
-            queries=(Query(expr=ledger("last_good_step", RUN), legend="last good"),),
-        ),
+        resume_step(1, RUN),
         Panel(
             id=2, kind="stat", title="Open incidents", width=5, height=4, empty=NO_RUN,
             says="Incidents of this run that are open or reopened.",
-            queries=(
-                Query(expr=total("incidents", RUN, 'status=~"open|reopened"', by="run, status"), legend="open"),
-            ),
+            queries=(Query(expr=open_count(RUN), legend="open"),),
             steps=((None, PLAIN), (1, BAD)),
         ),
         Panel(
@@ -76,9 +75,6 @@ NOW: Final = Row(
 INCIDENTS: Final = Row(id=110, title="Incidents", panels=(open_incidents(6, RUN, one_run=True),))
 
 LEFT: Final = f"{ledger('check_due_step', RUN, by='run, check')} - on (run) group_left () {ledger('run_step', RUN)}"
-LATE_NOW: Final = (
-    f"{ledger('run_step', RUN)} > bool on (run) group_right () {ledger('check_due_step', RUN, by='run, check')}"
-)
 
 CHECKS: Final = Row(
     id=120, title="Checks: silence is not health",
@@ -93,7 +89,7 @@ CHECKS: Final = Row(
         Panel(
             id=8, kind="states", title="Checks in time", width=9, empty=NO_CHECK,
             says="Whether each check passed in time. A gap: the ledger was not scraped, or the check did not run.",
-            queries=(Query(expr=f"max by (check) ({LATE_NOW})", legend="{{check}}"),),
+            queries=(Query(expr=f"max by (check) ({late(RUN)})", legend="{{check}}"),),
             texts={"0": ("in time", FAINT), "1": ("overdue", LATE)},
         ),
         Panel(
@@ -146,13 +142,12 @@ GRADIENTS: Final = Row(
             queries=(
                 Query(expr=ranks.distances(ranks.furthest(20, RUN, NODE), RUN, NODE), legend=RANK_LEGEND),
             ),
-            steps=tuple(zip((None, 0.1, 0.25, 0.5, 1.0), NEUTRAL_RAMP, strict=True)),
+            steps=ranks.DISTANCE_STEPS,
             links={"": node_links("${__field.labels.node}")},
         ),
     ),
 )  # fmt: skip
 
-_STEP_SECONDS: Final = "step_duration_seconds"
 _DEADLINE: Final = f"{PREFIX}step_deadline_timestamp_seconds{where(RUN, NODE)} < +Inf"
 
 TIME: Final = Row(
@@ -161,10 +156,7 @@ TIME: Final = Row(
         Panel(
             id=14, kind="lines", title="Step time", points=POINTS, width=6, empty=NO_RANK, unit="s", low=0,
             says="Time from the end of one step to the end of the next, over the ranks.",
-            queries=(
-                Query(expr=f"max ({mean_seconds(_STEP_SECONDS, RUN, NODE)})", legend="slowest rank", colour=PEER),
-                Query(expr=mean_seconds_of_all(_STEP_SECONDS, RUN, NODE), legend="mean", colour=PLAIN),
-            ),
+            queries=step_times(RUN, NODE),
         ),
         Panel(
             id=15, kind="lines", title="Time left to finish the step", width=6, empty="No deadline known", unit="s",
@@ -228,8 +220,7 @@ BOARD: Final = Board(
     name="run", uid=UIDS["run"], title="lastgood: run", since="now-1h", runs=RUN,
     says="One run: incidents, when each check last passed, gradient norms, step time, goodput.",
     variables=(
-        Variable(name="run", label="Run", says="Runs that a ledger knows", many=False,
-                 query="label_values(lastgood_run_active, run)"),
+        run_variable(many=False),
         Variable(name="node", label="Node", says="Nodes of the run: filters what ranks say of themselves", many=True,
                  query='label_values(lastgood_rank_info{run="$run"}, node)'),
     ),

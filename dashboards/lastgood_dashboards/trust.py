@@ -1,9 +1,19 @@
-"""Count checkpoints by trust: the five lines that two dashboards share."""
+"""Say how far checkpoints can be trusted: what two dashboards share."""
 
 from __future__ import annotations
 
-from lastgood_dashboards.queries import total
-from lastgood_dashboards.spec import BAD, GOOD, LATE, PEER, PLAIN, Query
+from lastgood_dashboards.queries import NO_RUN, ledger, total
+from lastgood_dashboards.spec import BAD, GOOD, LATE, NONE_AT_MINUS_ONE, PEER, PLAIN, Panel, Query
+
+
+def resume_step(id: int, run: str) -> Panel:
+    """Return the number that a person looks for first."""
+    return Panel(
+        id=id, kind="stat", title="Resume from step", width=5, height=4, empty=NO_RUN, texts=NONE_AT_MINUS_ONE,
+        says="Step of the last good checkpoint: the newest that is trusted, else the newest unverified one that no "
+             "open window covers.",
+        queries=(Query(expr=ledger("last_good_step", run), legend="last good"),),
+    )  # fmt: skip
 
 
 def by_trust(runs: str) -> tuple[Query, ...]:
