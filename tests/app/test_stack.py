@@ -8,7 +8,9 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.app.fixtures import states
@@ -169,6 +171,25 @@ def test_a_part_that_never_answers_is_given_up(tmp_path: Path) -> None:
         with pytest.raises(PartError, match=r"sleeper does not answer at http://127\.0\.0\.1:9/"):
             parts.wait_until_ready("sleeper", seconds=0.3)
     assert not answers("http://127.0.0.1:9/")
+
+
+def test_a_part_is_asked_itself_where_the_environment_names_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ready(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/-/ready" else 503)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None: ...
+
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with HTTPServer(("127.0.0.1", 0), Ready) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        assert answers(f"http://127.0.0.1:{server.server_port}/-/ready")
+        assert not answers(f"http://127.0.0.1:{server.server_port}/-/healthy")
+        server.shutdown()
 
 
 def test_lines_of_a_part_are_told_and_kept(tmp_path: Path) -> None:

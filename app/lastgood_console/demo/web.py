@@ -10,6 +10,7 @@ from rich.console import Console
 
 from lastgood_console.demo.launcher import GRACE_SECONDS, free_port
 from lastgood_console.demo.options import Options
+from lastgood_console.ending import end_process
 
 
 def stay_open(options: Options, console: Console) -> None:
@@ -33,7 +34,7 @@ def stay_open(options: Options, console: Console) -> None:
     except KeyboardInterrupt:
         console.print()
     finally:
-        _end(process)
+        end_process(process, GRACE_SECONDS)
 
 
 def choose_port(wanted: int, console: Console) -> int:
@@ -42,12 +43,3 @@ def choose_port(wanted: int, console: Console) -> int:
     if port != wanted:
         console.print(f"Port {wanted} is taken; the console uses {port}.", highlight=False)
     return port
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

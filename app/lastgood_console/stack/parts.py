@@ -12,17 +12,19 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Final
 
+from lastgood.http_address import HttpAddress
+from lastgood_console.ending import end_process
+
 READY_SECONDS: Final = 60.0
+ANSWER_SECONDS: Final = 2.0
 GRACE_SECONDS: Final = 10.0
 
 
@@ -118,13 +120,7 @@ class Parts:
 
     def end(self, name: str) -> None:
         """End a part: by request, then by force."""
-        _, process = self._running[name]
-        process.terminate()
-        try:
-            process.wait(GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end_process(self._running[name][1], GRACE_SECONDS)
         self._forget(name)
 
     def _forget(self, name: str) -> None:
@@ -158,11 +154,13 @@ class Parts:
 
 
 def answers(url: str) -> bool:
-    """Tell whether a server answers 200."""
+    """Tell whether a server of this machine answers 200. No proxy is asked, whatever the environment names."""
+    address = HttpAddress(url, "address", "http://127.0.0.1:9090/-/ready")
     try:
-        with urllib.request.urlopen(url, timeout=2) as answer:
-            return int(answer.status) == 200
-    except (OSError, http.client.HTTPException):  # HTTPError is an OSError
+        with closing(address.connection(ANSWER_SECONDS)) as connection:
+            connection.request("GET", address.path)
+            return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
         return False
 
 
