@@ -19,8 +19,9 @@ from lastgood.errors import ConfigError
 from lastgood.posted import PostedEvents
 from lastgood_console.stack.arrivals import Arrivals, arrival_text, latency_seconds
 from lastgood_console.stack.command import introduction, main
-from lastgood_console.stack.layout import Layout, Ports, alone_in, find_programs, missing_folders
+from lastgood_console.stack.layout import Layout, Ports, alone_in, missing_folders
 from lastgood_console.stack.parts import Part, PartError, Parts, answers, tail
+from lastgood_console.stack.programs import find_programs
 from lastgood_console.stack.watchdog import left_over
 
 PROGRAMS = {"prometheus": "/usr/bin/prometheus", "alertmanager": "/usr/bin/prometheus-alertmanager"}

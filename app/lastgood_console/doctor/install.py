@@ -11,13 +11,14 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Final
 
 from lastgood_console.cli import EXTRA_MODULES, GRAFANA_MODULES, INSTALL_GRAFANA
 from lastgood_console.doctor.item import Item, fail, ok, warn
+from lastgood_console.stack.programs import PACKAGES, Which, look_for_programs
 
 LEAST_PYTHON: Final = (3, 11)
 LEAST_TORCH: Final = (2, 8)
@@ -30,11 +31,6 @@ EXTRAS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "grafana": (tuple(sorted(GRAFANA_MODULES)), "lastgood grafana deploy"),
 }
 """Extra -> its modules, and what needs it."""
-PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
-    "prometheus": ("prometheus",),
-    "alertmanager": ("alertmanager", "prometheus-alertmanager"),
-}
-"""What ``lastgood stack`` starts -> the names a machine may have it under."""
 COMPILERS: Final = ("c++", "g++", "clang++")
 
 
@@ -74,7 +70,7 @@ def owners_of(module: str) -> frozenset[str]:
     return frozenset(importlib.metadata.packages_distributions().get(module, ()))
 
 
-def look(environ: Mapping[str, str], which: Callable[[str], str | None] = shutil.which) -> Iterator[Item]:
+def look(environ: Mapping[str, str], which: Which = shutil.which) -> Iterator[Item]:
     """Look at everything and yield what there is to say."""
     yield python_item(sys.version_info[:3])
     torch = ask("torch", TORCH_SECONDS)
@@ -85,7 +81,7 @@ def look(environ: Mapping[str, str], which: Callable[[str], str | None] = shutil
     yield compiler_item(wanted, next(filter(None, map(which, wanted)), None), bool(torch.data))
     yield from extra_items(missing_modules())
     yield from urllib3_items(owners_of("urllib3"))
-    yield from program_items({part: next(filter(None, map(which, names)), None) for part, names in PROGRAMS.items()})
+    yield from program_items(look_for_programs(which))
 
 
 # --- decisions -------------------------------------------------------------------------------------------------------
@@ -134,8 +130,8 @@ def sensors_item(told: Told, setting: str) -> Item:
         hanging = "answer" in told.problem
         return warn("sensors", told.problem, "the driver hangs: look at the kernel log" if hanging else out)
     if told.data["problem"]:
-        return warn("sensors", str(told.data["problem"]), out if "no " in told.data["kind"] else "see docs: the GPU's "
-                    "driver does not answer; training works without it")  # fmt: skip
+        return warn("sensors", str(told.data["problem"]), out if "no " in told.data["kind"] else "training works "
+                    "without it; what it means: docs/troubleshooting.md")  # fmt: skip
     absent = [name for name, value in told.data["reading"].items() if value is None]
     return ok("sensors", "all answer" if not absent else f"answer, but for {', '.join(absent)}")
 
@@ -177,5 +173,5 @@ def program_items(found: Mapping[str, str | None]) -> Iterator[Item]:
         if path:
             yield ok(part, path)
         else:
-            package = "prometheus" if part == "prometheus" else "prometheus-alertmanager"
-            yield warn(part, "not on PATH: lastgood stack cannot start it", f"Debian, Ubuntu: apt install {package}")
+            out = f"Debian, Ubuntu: apt install {PACKAGES[part]}"
+            yield warn(part, "not on PATH: lastgood stack cannot start it", out)

@@ -21,8 +21,9 @@ from lastgood.serve import DEFAULT_PORT, run_paths
 from lastgood_console.demo.options import FAULTS
 from lastgood_console.ending import Terminated, terminable
 from lastgood_console.stack.arrivals import Arrivals
-from lastgood_console.stack.layout import Layout, alone_in, choose_ports, demo_part, find_programs, missing_folders
+from lastgood_console.stack.layout import Layout, alone_in, choose_ports, demo_part, missing_folders
 from lastgood_console.stack.parts import PartError, Parts
+from lastgood_console.stack.programs import find_programs
 
 POLL_SECONDS: Final = 0.5
 DEFAULT_FAULT: Final = "gradient"

@@ -1,11 +1,10 @@
-"""Decide what the stack runs: the programs, their ports, their files and command lines."""
+"""Decide how the stack runs: its ports, its files and the command lines of its parts."""
 
 from __future__ import annotations
 
 import fcntl
-import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +17,6 @@ from lastgood_console.server import free_port
 from lastgood_console.stack.parts import Part
 
 HOST: Final = "127.0.0.1"
-PROGRAMS: Final = {"prometheus": ("prometheus",), "alertmanager": ("alertmanager", "prometheus-alertmanager")}
-"""Part -> the names under which a machine may have its program."""
 GROUP_WAIT_SECONDS: Final = 10
 RESEND_SECONDS: Final = 10
 
@@ -151,18 +148,6 @@ def missing_folders(runs: Sequence[Path]) -> list[Path]:
     if file := next((path for path in runs if path.exists() and not path.is_dir()), None):
         raise ConfigError(f"{file} is a file; give run directories, or the folder that runs lie in")
     return [path for path in runs if not path.exists()]
-
-
-def find_programs(which: Callable[[str], str | None] = shutil.which) -> dict[str, str]:
-    """Return part -> its program. Raises :class:`ConfigError` that says what to install."""
-    found = {part: next(filter(None, map(which, names)), None) for part, names in PROGRAMS.items()}
-    missing = [" or ".join(PROGRAMS[part]) for part, path in found.items() if path is None]
-    if missing:
-        raise ConfigError(
-            f"not found on PATH: {', '.join(missing)}. "
-            "Debian and Ubuntu have them: sudo apt-get install prometheus prometheus-alertmanager"
-        )
-    return {part: path for part, path in found.items() if path}
 
 
 def choose_ports(console: int) -> Ports:
