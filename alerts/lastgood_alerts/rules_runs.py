@@ -7,6 +7,7 @@ life enough: a run that hangs writes no events.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from lastgood_alerts import thresholds as t
@@ -64,6 +65,13 @@ _PRESENT: Final = f"sum by (run) ({ATTEMPT_RANKS} and on (run, attempt) {NEWEST}
 _SETTLING: Final = (
     f"(time() - max by (run) (lastgood_run_attempt_start_timestamp_seconds) < {t.ATTEMPT_SETTLES_SECONDS})"
 )
+_ONE_GONE: Final = Side(
+    name="one",
+    query=f"bottomk by (run) (1, {RANKS_GONE.name})",
+    text="rank {rank} on node {node} (GPU {gpu_uuid})",
+    unknown="not known: it was not scraped in the last hour",
+)
+"""A silent rank: of several the one that was scraped least, which is most often the first that fell silent."""
 
 RANK_SILENT: Final = Rule(
     name="RankSilent",
@@ -86,12 +94,7 @@ RANK_SILENT: Final = Rule(
         LAST_GOOD,
         Side(name="world", query=_WORLD),
         Side(name="nodes", query=f"count by (run) (group by (run, node) ({RANKS_GONE.name}))"),
-        Side(
-            name="one",
-            query=f"bottomk by (run) (1, {RANKS_GONE.name})",
-            text="rank {rank} on node {node} (GPU {gpu_uuid})",
-            unknown="not known: it was not scraped in the last hour",
-        ),
+        _ONE_GONE,
     ),
     change="`SILENT_RANKS`: to the ranks that you do not scrape. `SILENT_SECONDS`: higher when scrapes are lost often.",
 )
@@ -111,8 +114,8 @@ STEP_STALLED: Final = Rule(
     summary="Training stands in run {run}: a step is {value} s past its deadline. {last_good}",
     description=(
         "The next step of run {run} should have ended {value} s ago; the last known step is {step}. Ranks past their "
-        "deadline: {late}; the latest is {worst}. A hung collective stops every rank: look for the one that does not "
-        "take part. {last_good}"
+        "deadline: {late}, one of them {worst}; whoever waits for a hung rank is late too. A rank that fell silent "
+        "within the hour: {silent}. Look for the one that does not take part, a silent one first. {last_good}"
     ),
     link="run",
     sides=(
@@ -120,6 +123,7 @@ STEP_STALLED: Final = Rule(
         STEP,
         Side(name="late", query=f"count by (run) ({_LATE})"),
         worst_side(with_gpu(LATEST.name), by=("run",)),
+        replace(_ONE_GONE, name="silent", unknown="none"),
     ),
     change="`STALLED_FOR_SECONDS`: higher when one scrape takes longer.",
 )

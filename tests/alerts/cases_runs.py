@@ -233,7 +233,7 @@ _SILENT: Final = [
 def late(
     value: float, worst: str = _THREE, count: str = "1", run: str = RUN, step: str = STEP_THEN, **sides: str
 ) -> Alert:
-    return Alert({"run": run}, value, {"worst": worst, "late": count, "step": step, **sides})
+    return Alert({"run": run}, value, {"worst": worst, "late": count, "step": step, "silent": "none", **sides})
 
 
 _STALLED_RANK: Final = CLEAN.rank(3, _DEADLINE, 600)
@@ -264,6 +264,20 @@ _STALLED: Final = [
         "counts the late ranks and names the latest",
         _STALLED_RANK.rank(0, _DEADLINE, 500),
         (late(400, "rank 0 on node node-a (GPU GPU-0000)", "2"),),
+    ),
+    Case(
+        "StepStalled",
+        "names the rank that fell silent first, which the others wait for",
+        _until(_until(_STALLED_RANK, 10, 0), 12, 1),
+        (late(300, silent="rank 0 on node node-a (GPU GPU-0000)"),),
+    ),
+    Case(
+        "StepStalled",
+        "names no silent rank of another run or of an older attempt",
+        _until(healthy(attempt=2).rank(3, _DEADLINE, 600).plus(rank_series(RUN, 4, "node-c", 0, 1)), 5, 4).plus(
+            _until(healthy("other", ("node-x",)), 10, 1, run="other")
+        ),
+        (late(300),),
     ),
     Case(
         "StepStalled",

@@ -98,6 +98,12 @@ class World:
         assert found, f"no series {name} with {labels}"
         self.series.update(dict.fromkeys(found, value))
 
+    def silence(self, run: str, rank: int) -> None:
+        """Let a rank be scraped no more since 15 minutes."""
+        for name, labels in self.series:
+            if {("run", run), ("rank", str(rank))} <= {*labels}:
+                self.series[name, labels] = until(900, 1.0)
+
     def incident(
         self, run: str, incident: str, check: str, resume: float, window: tuple[float, float] | None = None,
         status: str = "attributed", scope: str = "gpu", suspects: tuple[Place, ...] = (),
@@ -216,13 +222,13 @@ def _runs(world: World) -> None:
     run = world.run(active("silent"))
     world.scrape(world.ranks(run, SIX))
     world.set("run_attempt_start_timestamp_seconds", world.now - 4000, run=run)
-    for name, labels in [key for key in world.series if ("run", run) in key[1] and ("rank", "5") in key[1]]:
-        world.series[name, labels] = until(900, 1.0)
+    world.silence(run, rank=5)
     run = world.run(active("stalled"))
     ranks = world.ranks(run, SIX)
     for late, metrics in enumerate(ranks[:2]):
         metrics.deadline(world.now - 100 - late)
     world.scrape(ranks)
+    world.silence(run, rank=5)
     run = world.run(active("vanished"))
     world.set("run_last_event_timestamp_seconds", world.now - 1230, run=run)
     run = world.run(active("storm"))
