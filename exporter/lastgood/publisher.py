@@ -110,9 +110,9 @@ class Publisher:
             warn(f"could not name the last good checkpoint: {error!r}")
             return None, ""
 
-    def close(self) -> None:
-        """Send what is queued (within a second) and close the files."""
-        self.delivery.close(timeout=1.0)
+    def close(self, timeout: float = 1.0) -> None:
+        """Send what is queued, for at most ``timeout`` seconds, and close the files."""
+        self.delivery.close(timeout)
         self._writer.close()
 
     def _on_event(self, event: Event) -> None:

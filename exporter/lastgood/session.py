@@ -128,13 +128,13 @@ class Session:
         }
 
     def close(self) -> None:
-        """Stop serving, deliver what is left (within a second) and close the journal. May be called twice."""
+        """Stop serving, deliver what is left and close the journal, in a second together. May be called twice."""
         deadline = time.monotonic() + END_SECONDS
-        self.devices.close()
         self.pusher.end()
+        self.devices.close()
         self._withdraw()
         self.endpoint.close()
-        self.publisher.close()
+        self.publisher.close(max(0.0, deadline - time.monotonic()))
         self.pusher.close(max(0.0, deadline - time.monotonic()))
 
     def _withdraw(self) -> None:

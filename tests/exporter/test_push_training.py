@@ -17,6 +17,7 @@ from tests.exporter.push_sink import Sink, receiving
 from torch import Tensor, nn
 
 import lastgood
+from lastgood.devices import NoDevices
 from lastgood.monitor import Monitor
 from lastgood.push_wire import STALE
 
@@ -108,6 +109,23 @@ def test_a_receiver_and_a_console_that_hang_delay_the_end_by_one_second_together
         with pytest.raises(ZeroDivisionError), job.monitor:
             raise ZeroDivisionError
         assert time.monotonic() - start < 1.8
+
+
+def test_what_the_end_waits_for_first_leaves_the_console_less_of_the_second(tmp_path: Path) -> None:
+    class Slow(NoDevices):
+        def close(self) -> None:
+            time.sleep(0.9)
+
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        job = Job(tmp_path, "", console_url=f"http://127.0.0.1:{mute.getsockname()[1]}")
+        job.monitor.session.devices = Slow()
+        job.step()
+        while not job.monitor.publisher.delivery.errors:  # then the end is the next try
+            time.sleep(0.01)
+        start = time.monotonic()
+        with pytest.raises(ZeroDivisionError), job.monitor:
+            raise ZeroDivisionError
+        assert time.monotonic() - start < 1.7
 
 
 def test_a_script_that_crashes_without_close_ends_its_series(tmp_path: Path, sink: Sink) -> None:
