@@ -13,6 +13,8 @@ from typing import Final
 Data = Mapping[str, "Data"] | Sequence["Data"] | str | int | float | bool | None
 
 _PLAIN: Final = re.compile(r"^[A-Za-z_/][A-Za-z0-9_./-]*$")
+_EXPONENT: Final = re.compile(r"^(-?\d+)e")
+"""The beginning of a number such as 5e-324, which YAML 1.1 takes for a text without a dot."""
 _WORDS: Final = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
 
@@ -55,7 +57,7 @@ def _scalar(value: Data) -> str:
         return "{}"
     if isinstance(value, list | tuple):
         return "[]"
-    return json.dumps(value)
+    return _EXPONENT.sub(r"\1.0e", json.dumps(value))
 
 
 def _string(text: str) -> str:

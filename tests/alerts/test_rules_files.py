@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lastgood_alerts import grafana_api, grafana_files, kubernetes, prometheus
@@ -154,6 +154,7 @@ plain = st.recursive(
 )
 
 
+@example({"small and large": [5e-324, -1e16, 1.5e300]})
 @given(st.dictionaries(st.text(), plain, min_size=1, max_size=4))
 def test_yaml_is_read_back_as_it_was_written(data: dict[str, Any]) -> None:
     assert yaml.safe_load(yaml_text(data, "a comment\nof two lines")) == data
