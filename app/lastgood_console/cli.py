@@ -11,7 +11,9 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
+from pkgutil import resolve_name
 from typing import Final
 
 from lastgood import __version__
@@ -32,20 +34,47 @@ INSTALL_GRAFANA: Final = "URLLIB3_NO_OVERRIDE=1 pip install --no-binary urllib3-
 MOST_NAME: Final = 200
 """Characters of a file's name that a message shows."""
 
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command: what it shows; ``module:function``; the module of an extra without which it does not begin."""
+
+    shows: str
+    place: str
+    needs: str = ""
+
+
 COMMANDS: Final = {
-    "demo": "a real training run with a rank that lies, the verdict, the recovery, the files",
-    "console": "the console in the browser, with its HTTP API",
-    "serve": "the run metrics and the event intake alone, from the lean install",
-    "incidents": "the incidents of a run: which rank lied, and from where to resume",
-    "incident": "acknowledge, note, name the cause, close or reopen an incident",
-    "export": "one incident as JSON, CSV, Markdown or HTML",
-    "checkpoint": "the trust of a run's checkpoints; the bytes of one; your word for one",
-    "rules": "the alert rules for Prometheus, Kubernetes or Grafana",
-    "grafana": "dashboards, alert rules and annotations, deployed to a Grafana",
-    "doctor": "what works on this machine, what does not, and the way out",
-    "stack": "Prometheus, Alertmanager and the console of this machine together, without Docker",
-}
-"""Command -> what it shows."""
+    "demo": Command(
+        "a real training run with a rank that lies, the verdict, the recovery, the files",
+        "lastgood_console.demo:main", "rich",
+    ),
+    "console": Command(
+        "the console in the browser, with its HTTP API", "lastgood_console.server:main", "streamlit"
+    ),
+    "serve": Command("the run metrics and the event intake alone, from the lean install", "lastgood.serve:main"),
+    "incidents": Command(
+        "the incidents of a run: which rank lied, and from where to resume",
+        "lastgood_console.incident_commands:list_incidents",
+    ),
+    "incident": Command(
+        "acknowledge, note, name the cause, close or reopen an incident", "lastgood_console.action_commands:incident"
+    ),
+    "export": Command("one incident as JSON, CSV, Markdown or HTML", "lastgood_console.incident_commands:export"),
+    "checkpoint": Command(
+        "the trust of a run's checkpoints; the bytes of one; your word for one",
+        "lastgood_console.checkpoint_commands:main",
+    ),
+    "rules": Command("the alert rules for Prometheus, Kubernetes or Grafana", "lastgood_console.rules_command:main"),
+    "grafana": Command(
+        "dashboards, alert rules and annotations, deployed to a Grafana", "lastgood_console.deploy.command:main"
+    ),
+    "doctor": Command("what works on this machine, what does not, and the way out", "lastgood_console.doctor:main"),
+    "stack": Command(
+        "Prometheus, Alertmanager and the console of this machine together, without Docker",
+        "lastgood_console.stack.command:main", "streamlit",
+    ),
+}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -99,7 +128,7 @@ def _front(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    listed = "\n".join(f"  {name:<12} {text}" for name, text in COMMANDS.items())
+    listed = "\n".join(f"  {name:<12} {command.shows}" for name, command in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="lastgood",
         description="Which rank lied, and which checkpoint is the last good one?",
@@ -114,48 +143,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _command(name: str) -> Callable[[list[str]], int]:
     """Import a command when it is called. Each takes its own arguments and returns an exit code."""
-    if name == "demo":
-        _require("rich")
-        from lastgood_console.demo import main as demo
-
-        return _exiting(demo)
-    if name == "console":
-        _require("streamlit")
-        from lastgood_console.server import main as console
-
-        return _exiting(console)
-    if name == "serve":
-        from lastgood.serve import main as serve
-
-        return _exiting(serve)
-    if name == "checkpoint":
-        from lastgood_console.checkpoint_commands import main as checkpoint
-
-        return _exiting(checkpoint)
-    if name == "rules":
-        from lastgood_console.rules_command import main as rules
-
-        return _exiting(rules)
-    if name == "grafana":
-        from lastgood_console.deploy.command import main as grafana
-
-        return _exiting(grafana)
-    if name == "doctor":
-        from lastgood_console.doctor import main as doctor
-
-        return _exiting(doctor)
-    if name == "stack":
-        _require("streamlit")
-        from lastgood_console.stack.command import main as stack
-
-        return _exiting(stack)
-    if name == "incident":
-        from lastgood_console.action_commands import incident
-
-        return _exiting(incident)
-    from lastgood_console import incident_commands
-
-    return _exiting(incident_commands.list_incidents if name == "incidents" else incident_commands.export)
+    command = COMMANDS[name]
+    if command.needs:
+        _require(command.needs)
+    return _exiting(resolve_name(command.place))
 
 
 def _require(module: str) -> None:

@@ -351,7 +351,7 @@ def test_the_lean_install_takes_the_word_of_a_person(tmp_path: Path) -> None:
     assert "It is open, acknowledged by mira." in done.stdout
 
 
-@pytest.mark.parametrize("name", ["console", "demo"])
+@pytest.mark.parametrize("name", ["console", "demo", "stack"])
 def test_a_command_that_needs_an_extra_says_which(name: str, tmp_path: Path) -> None:
     done = lean(name, *(["--run-dir", str(tmp_path / "x")] if name == "demo" else [str(tmp_path)]))
     assert done.returncode == 2
