@@ -52,6 +52,7 @@ def derive(
     drafts = _drafts(run, history)
     facts = _facts(history, drafts, present or {})
     checkpoints = trust.assess(history.checkpoints, facts)
+    good = trust.last_good(checkpoints, history.attempts)
     return RunState(
         run=run,
         attempts=tuple(history.attempts.values()),
@@ -59,13 +60,13 @@ def derive(
         checks=check_statuses(journal, history.attempts, history.rounds_by, history.findings, history.checkpoints),
         findings=tuple(sorted((f for d in drafts for f in d.findings), key=records.finding_order)),
         verdicts=history.verdicts,
-        incidents=_incidents(run, history, drafts, facts, checkpoints),
+        incidents=_incidents(run, history, drafts, facts, checkpoints, good),
         checkpoints=checkpoints,
         failed_saves=history.failed_saves,
         injections=tuple(journal.all("injection")),
         restarts=tuple(journal.all("restart")),
         annotations=tuple(journal.all("alert", "note", "action", "device.excursion")),
-        last_good=trust.last_good(checkpoints, history.attempts),
+        last_good=good,
         first_event_at=journal.first_at,
         last_event_at=journal.last_at,
         event_count=journal.count,
@@ -191,13 +192,17 @@ def _facts(history: History, drafts: Sequence[Draft], present: Mapping[str, str]
 
 
 def _incidents(
-    run: str, history: History, drafts: Sequence[Draft], facts: Facts, checkpoints: Sequence[Checkpoint]
+    run: str,
+    history: History,
+    drafts: Sequence[Draft],
+    facts: Facts,
+    checkpoints: Sequence[Checkpoint],
+    good: LastGood,
 ) -> tuple[Incident, ...]:
-    """Return the finished incidents, newest first."""
+    """Return the finished incidents, newest first. ``good``: the last good checkpoint as of today."""
     proof = recovery.Proof(history.attempts, history.rounds_by, _saves(history), history.accepted_attempts)
     accused = incidents.accusations(drafts)
     known = {_key(c): c for c in checkpoints}
-    good = trust.last_good(checkpoints, history.attempts)
     covered: dict[str, list[Key]] = {}
     for c in checkpoints:
         for name in c.covered_by:

@@ -90,7 +90,9 @@ class RunMetrics:
         return (metric.family() for metric in exported("run"))
 
     def _rows(self) -> Iterator[Row]:
-        for run, state in self._ledger.runs().items():
+        runs = self._ledger.runs()
+        self._spent = {run: known for run, known in self._spent.items() if run in runs}
+        for run, state in runs.items():
             progress = self._ledger.progress(run) or {}
             for name, labels, value in run_rows(state, progress):
                 yield name, (run, *labels), value
