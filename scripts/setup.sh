@@ -24,16 +24,27 @@ as_root() {
     fi
 }
 
+# unknown_to_apt PACKAGE...: print those that this distribution does not have.
+unknown_to_apt() {
+    local package
+    for package in "$@"; do
+        apt-cache show "$package" >/dev/null 2>&1 || printf '%s ' "$package"
+    done
+}
+
 # apt_install PACKAGE...: install Debian packages, or say which ones a person must install.
 apt_install() {
-    local log
+    local log unknown
     command -v apt-get >/dev/null || die "needs $*, and this machine has no apt-get: install them, then try again"
     as_root true || die "needs Debian packages and is not root. Run: sudo apt-get install $*"
     log=$(mktemp)
     say "installing $*"
     as_root apt-get update -q >"$log" 2>&1 || true # a broken third-party list need not stop us
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" >>"$log" 2>&1 ||
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" >>"$log" 2>&1 || {
+        unknown=$(unknown_to_apt "$@")
+        [ -z "$unknown" ] || die "apt knows no package ${unknown% }: put its program on PATH, then try again; the log is $log"
         die "could not install $*; the log is $log. Run: sudo apt-get install $*"
+    }
     rm -f "$log"
 }
 
