@@ -1,4 +1,4 @@
-"""Own the pages' bounded cache: charts and documents are built once per state, not at every tick.
+"""Own the pages' bounded cache: charts, documents and alerts are worked out once per state, not at every tick.
 
 A chart is kept as its finished specification: to check and write it out takes longer than all the rest of a page.
 """
@@ -6,12 +6,13 @@ A chart is kept as its finished specification: to check and write it out takes l
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import streamlit as st
 
 from lastgood.peers import Peers
 from lastgood.state import Incident, RunState
+from lastgood_console.components.alert_facts import Alerts, alerts_of
 from lastgood_console.components.devices import DeviceRow, rows
 from lastgood_console.components.peers_chart import peers_chart
 from lastgood_console.components.timeline_chart import timeline_chart
@@ -19,6 +20,8 @@ from lastgood_console.export.document import Document, to_document
 from lastgood_console.export.tokens import ThemeName
 
 Spec = dict[str, Any]
+FEW_ALERTS: Final = 50
+"""So many are sorted out faster than Streamlit's cache is asked."""
 
 
 def timeline_picture(state: RunState, incident: Incident, theme: ThemeName) -> Spec:
@@ -36,6 +39,13 @@ def document(state: RunState, incident: Incident) -> Document:
     return _document(state, incident, state.run, incident.id, _version(state))
 
 
+def run_alerts(state: RunState) -> Alerts:
+    """Return all alerts of a run, sorted out again when the run has news."""
+    if len(state.annotations) <= FEW_ALERTS:
+        return alerts_of(state)
+    return _run_alerts(state, state.run, state.events_digest)
+
+
 def devices(states: Mapping[str, RunState], now: float) -> list[DeviceRow]:
     """Return what is known about each device, counted again when a run has news and every minute."""
     version = tuple((run, _version(state), state.active) for run, state in states.items())
@@ -45,6 +55,11 @@ def devices(states: Mapping[str, RunState], now: float) -> list[DeviceRow]:
 def _version(state: RunState) -> str:
     """Identify a state: its events, and how its checkpoints stand (one may go missing without an event)."""
     return state.events_digest + "".join(c.trust[:2] for c in state.checkpoints)
+
+
+@st.cache_resource(max_entries=256, show_spinner=False)
+def _run_alerts(_state: RunState, run: str, version: str) -> Alerts:
+    return alerts_of(_state)
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)

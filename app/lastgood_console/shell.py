@@ -6,6 +6,7 @@ from typing import Final
 
 import streamlit as st
 
+from lastgood_console.cache import run_alerts
 from lastgood_console.characters import escape
 from lastgood_console.components.alert_facts import Alerts, read_alerts
 from lastgood_console.components.heads import freshness, rfc3339
@@ -33,7 +34,7 @@ def fresh_html(snapshot: Snapshot, now: float) -> str:
 def all_alerts(snapshot: Snapshot, now: float) -> Alerts:
     """Return the alerts of the last week. ``now``: unix seconds."""
     since = rfc3339(now - WEEK_SECONDS)
-    return read_alerts(snapshot.states, snapshot.stray_alerts, since, snapshot.alert_texts)
+    return read_alerts(snapshot.states, snapshot.stray_alerts, since, snapshot.alert_texts, of_run=run_alerts)
 
 
 def outside_alerts(snapshot: Snapshot, now: float) -> Alerts:

@@ -14,6 +14,7 @@ from tests.app.pages import NOW, markup, open_page, shown
 from lastgood.events import Event, utc
 from lastgood.state import RunState
 from lastgood_console.alerts.fleet import FLEET, FleetAlerts, Heartbeat
+from lastgood_console.cache import FEW_ALERTS, run_alerts
 from lastgood_console.components.alert_facts import read_alerts
 from lastgood_console.components.alerts import path_html, severity_mark
 from lastgood_console.components.triage import RunRow, consequence, headline, rows
@@ -152,6 +153,25 @@ def test_an_address_with_a_run_that_is_not_known_says_so(tmp_path: Path) -> None
     said = shown(open_page(console_states.clean(), run="<b>x</b>"))
     assert "No run is called '<b>x</b>'; all are shown." in said
     assert "quiet" in said
+
+
+def test_the_alerts_of_a_run_are_sorted_out_once_until_it_has_news() -> None:
+    many = quiet(*(fired("RankSilent", f"{n}") for n in range(FEW_ALERTS + 1)))
+    assert run_alerts(many) is run_alerts(replace(many))
+    news = replace(many, annotations=(*many.annotations, fired("StepStalled", "s")), events_digest="news")
+    assert len(run_alerts(news).standing) == len(run_alerts(many).standing) + 1
+
+
+def test_runs_and_strays_stand_in_one_order() -> None:
+    """Critical first, then the newest; whatever is over by its end."""
+    one = quiet(fired("A", "a", starts_at=utc(NOW - 90)), fired("B", "b", severity="warning"))
+    two = replace(one, run="other", annotations=(replace(fired("C", "c", starts_at=utc(NOW - 80)), run="other"),))
+    found = read_alerts({s.run: s for s in (one, two)}, [stray("D", "d"), stray("E", "e", severity="warning")])
+    assert [event.data["name"] for event in found.standing] == ["D", "C", "A", "E", "B"]
+    ends = [("a", NOW - 30), ("b", NOW - 10), ("c", NOW - 20)]
+    over = [fired("X", mark, status="resolved", ends_at=utc(end)) for mark, end in ends]
+    states = {"quiet": quiet(*over[:2]), "other": replace(quiet(replace(over[2], run="other")), run="other")}
+    assert [event.data["fingerprint"] for event in read_alerts(states, []).over] == ["b", "c", "a"]
 
 
 def fired(name: str, fingerprint: str = "a", **changes: Any) -> Event:

@@ -28,7 +28,8 @@ class Alerts:
 
     def outside(self, states: Mapping[str, RunState]) -> Alerts:
         """Return those that name no incident of their run."""
-        return self._only(lambda event: not _named(event, states.get(event.run)))
+        named = {(run, name) for run, state in states.items() for i in state.incidents for name in (i.id, *i.aliases)}
+        return self._only(lambda event: (event.run, event.data.get("incident")) not in named)
 
     def of_run(self, run: str) -> Alerts:
         """Return those of a run."""
@@ -47,24 +48,41 @@ class Alerts:
         return Alerts(tuple(filter(wanted, self.standing)), tuple(filter(wanted, self.over)))
 
 
+def alerts_of(state: RunState) -> Alerts:
+    """Return all alerts of a run."""
+    return _sorted_out(alerts_in(state.annotations))
+
+
+def _sorted_out(known: Sequence[Event]) -> Alerts:
+    return Alerts(tuple(standing(known)), tuple(_over(known)))
+
+
 def read_alerts(
     states: Mapping[str, RunState],
     strays: Iterable[Event],
     since: str = "",
     texts: Mapping[TextKey, str] | None = None,
+    *,
+    of_run: Callable[[RunState], Alerts] = alerts_of,
 ) -> Alerts:
     """Return the alerts of the runs and those without one.
 
     A stray alert of a run that has become known since is told by that run. ``since``: RFC 3339; what began before it
     and was never said to be over has been forgotten by whoever sent it. ``texts``: what standing ones say by now.
+    ``of_run`` may remember the alerts of a run that has no news: of the largest runs they are thousands.
     """
-    known = [event for state in states.values() for event in alerts_in(state.annotations)]
-    known += [event for event in strays if event.run not in states]
-    stand = [_with_text(e, texts or {}) for e in standing(known) if max(e.time, e.data["starts_at"]) >= since]
-    return Alerts(
-        tuple(sorted(stand, key=lambda event: _ORDER.get(severity_of(event), len(_ORDER)))),
-        tuple(event for event in _over(known) if event.data["ends_at"] >= since),
-    )
+    parts = [_sorted_out([event for event in strays if event.run not in states]), *map(of_run, states.values())]
+    stand = [
+        _with_text(e, texts or {}) for part in parts for e in part.standing if max(e.time, e.data["starts_at"]) >= since
+    ]
+    over = [event for part in parts for event in part.over if event.data["ends_at"] >= since]
+    stand.sort(key=lambda event: (event.data["starts_at"], event.id), reverse=True)
+    stand.sort(key=lambda event: _ORDER.get(severity_of(event), len(_ORDER)))
+    return Alerts(tuple(stand), tuple(sorted(over, key=_newest_end, reverse=True)))
+
+
+def _newest_end(event: Event) -> tuple[str, str]:
+    return event.data["ends_at"], event.id
 
 
 def _with_text(event: Event, texts: Mapping[TextKey, str]) -> Event:
@@ -85,12 +103,7 @@ def _over(known: Sequence[Event]) -> list[Event]:
         end = ended_at(event)
         key = event.run, event.data["fingerprint"], end
         found.setdefault(key, replace(event, data={**event.data, "ends_at": end}))
-    return sorted(found.values(), key=lambda event: (event.data["ends_at"], event.id), reverse=True)
-
-
-def _named(event: Event, state: RunState | None) -> bool:
-    incidents = state.incidents if state else ()
-    return event.data.get("incident") in {name for i in incidents for name in (i.id, *i.aliases)}
+    return sorted(found.values(), key=_newest_end, reverse=True)
 
 
 def name_of(event: Event) -> str:

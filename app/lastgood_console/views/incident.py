@@ -13,6 +13,7 @@ from lastgood_console.acting import act_on
 from lastgood_console.cache import document, peers_picture, timeline_picture
 from lastgood_console.characters import escape
 from lastgood_console.components import peers_chart, timeline_chart
+from lastgood_console.components.alert_facts import Alerts
 from lastgood_console.components.alerts import section_html
 from lastgood_console.components.decision import (
     avoid_panel,
@@ -20,6 +21,7 @@ from lastgood_console.components.decision import (
     is_open,
     resume_note,
     resume_panel,
+    sentence,
     things_to_do,
 )
 from lastgood_console.components.heads import empty, page_head, rfc3339, section, unreadable_warning
@@ -171,7 +173,7 @@ def checkpoints(state: RunState, resume: LastGood | None = None) -> None:
 def show_incident(state: RunState, incident: Incident, snapshot: Snapshot, seconds: float) -> None:
     """Draw an incident."""
     first_screen(state, incident, snapshot, seconds)
-    alerts(state, snapshot, seconds)
+    alerts(outside_alerts(snapshot, seconds).of_run(state.run), seconds)
     timeline(state, incident)
     against_peers(incident)
     count = len(incident.findings)
@@ -187,32 +189,31 @@ def show_run(state: RunState, snapshot: Snapshot, seconds: float) -> None:
     st.html(f'<div class="lg-caption">{escape(state.run)}</div>')
     clean = f"No finding in {step_text(steps)} steps."
     said = replay_words(replay, steps)
-    trouble = trouble_words(state, snapshot, seconds)
+    outside = outside_alerts(snapshot, seconds).of_run(state.run)
+    trouble = trouble_words(state, snapshot, outside, seconds)
     words, said = (trouble, f"{clean} {said}") if trouble else (clean, said)
     st.html(page_head(words, said, fresh_html(snapshot, seconds)))
     if warning := unreadable_warning(state):
         st.html(warning)
     st.html(section("Steps since each check passed") + meters_html(meters(state, snapshot.progress.get(state.run))))
-    alerts(state, snapshot, seconds)
+    alerts(outside, seconds)
     if state.checkpoints:
         strip = layout(state)
         st.html(strip_html(strip) + key_html(strip))
     checkpoints(state)
 
 
-def alerts(state: RunState, snapshot: Snapshot, seconds: float) -> None:
+def alerts(outside: Alerts, seconds: float) -> None:
     """Draw the alerts of a run that no incident tells."""
-    found = outside_alerts(snapshot, seconds).of_run(state.run)
     note = "of this run, that name no incident · of the last 7 days · times in UTC"
-    if drawn := section_html(found, rfc3339(seconds), note):
+    if drawn := section_html(outside, rfc3339(seconds), note):
         st.html(drawn)
 
 
-def trouble_words(state: RunState, snapshot: Snapshot, seconds: float) -> str:
+def trouble_words(state: RunState, snapshot: Snapshot, outside: Alerts, seconds: float) -> str:
     """Say what is wrong with a run beside the checks, as the overview does; nothing when nothing is."""
-    alone = replace(snapshot, states={state.run: state})
-    row = runs_of(alone, outside_alerts(snapshot, seconds), rfc3339(seconds))[0]
-    return f"{row.words[:1].upper()}{row.words[1:]}." if row.rank in {ALARM, WARN} else ""
+    (row,) = runs_of(replace(snapshot, states={state.run: state}), outside, rfc3339(seconds))
+    return sentence(row.words) if row.rank in {ALARM, WARN} else ""
 
 
 def replay_words(replay: CheckStatus | None, steps: int) -> str:
