@@ -33,7 +33,8 @@ class Config:
     run_dir: str = ""
     """Run directory on shared storage, off the node. Default: ``runs/<run>``."""
     run: str = ""
-    """Run id, a slug of ``[a-z0-9._-]``. Default: the run directory's name, else the script's."""
+    """Run id, a slug of ``[a-z0-9._-]``. A run directory with a journal keeps its own, and another is refused. Default:
+    the run directory's name, else the script's."""
     policy: str | Mapping[str, str] = "stop"
     """What a verdict does: ``stop``, ``skip`` or ``record``; per check as ``{"replay": "record"}`` or, in the
     environment, ``stop,replay=record``."""
@@ -76,7 +77,7 @@ class Config:
     node: str = ""
     """Name of this node. Default: ``SLURMD_NODENAME``, ``NODE_NAME``, else the host name."""
     save_timeout_seconds: float = 60.0
-    """How long a save waits for a rank before a warning names it."""
+    """How long a save or a resume waits for a rank before a warning names it."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
