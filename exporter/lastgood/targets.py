@@ -119,7 +119,7 @@ def read_targets(run_dir: Path) -> Targets:
 def _sorted_out(named: list[Any]) -> Targets:
     """Keep each address once, and no more than the largest job has."""
     good = dict.fromkeys(target for target in named if isinstance(target, str) and is_address(target))
-    bad = next((target for target in named if not isinstance(target, str) or not is_address(target)), None)
+    bad = next((target for target in named if not isinstance(target, str) or target not in good), None)
     said = [] if bad is None else [f"left out what is no host:port, such as {str(bad)[:60]!r}"]
     if len(good) > MOST_TARGETS:
         said.append(f"left out {len(good) - MOST_TARGETS} targets: {MOST_TARGETS} of one run are taken")
