@@ -260,9 +260,8 @@ def averaged(state: None, bucket: dist.GradBucket) -> torch.futures.Future[Tenso
 averaged.__annotations__ = {"state": None, "bucket": dist.GradBucket, "return": torch.futures.Future[Tensor]}
 
 
-@case
-def uneven_inputs_under_a_users_own_hook(root: Path) -> Any:
-    ddp, optimizer = build(hook=averaged)
+def unevenly(root: Path, ddp: DistributedDataParallel, optimizer: torch.optim.Optimizer) -> int:
+    """Train each rank one step longer than the rank before it; return how far it came."""
     monitor = watch(ddp, optimizer, root)
     with ddp.join():
         for step in range(1, 4 + dist.get_rank()):
@@ -270,6 +269,11 @@ def uneven_inputs_under_a_users_own_hook(root: Path) -> Any:
             optimizer.step()
             optimizer.zero_grad()
     return monitor.step
+
+
+@case
+def uneven_inputs_under_a_users_own_hook(root: Path) -> Any:
+    return unevenly(root, *build(hook=averaged))
 
 
 @case
@@ -317,14 +321,7 @@ def autocast_around_the_loop(root: Path) -> Any:
 
 @case
 def uneven_inputs(root: Path) -> Any:
-    ddp, optimizer = build()
-    monitor = watch(ddp, optimizer, root)
-    with ddp.join():
-        for step in range(1, 4 + dist.get_rank()):
-            monitor.loss(batch_of(step)).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-    return monitor.step
+    return unevenly(root, *build())
 
 
 @case
