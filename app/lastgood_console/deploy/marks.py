@@ -61,7 +61,7 @@ def _mark(run: str, kind: str, at: str, text: str, *identity: object) -> Json:
 def _finding_text(state: RunState, finding: Finding, console_url: str) -> str:
     who = wording.joined([wording.rank_text(place) for place in finding.places[:8]]) or "no rank named"
     text = escape(f"{finding.check} failed at step {finding.step}: {who}")
-    about = next((i for i in state.incidents if any(f is finding or f.id == finding.id for f in i.findings)), None)
+    about = next((i for i in state.incidents if any(f.id == finding.id for f in i.findings)), None)
     if about is None:
         return text
     link = f"{console_url}/incident?{urlencode({'run': state.run, 'incident': about.id})}"

@@ -182,7 +182,7 @@ def _annotations(wanted: Wanted, found: Found) -> Iterator[Change]:
         shown = {**before, "tags": sorted(before.get("tags") or [])}
         lines = [*differences(shown, {**annotation, "tags": sorted(annotation["tags"])})]
         change = _changed("annotation", annotation["text"], lines, annotation)
-        yield Change(change.kind, change.what, change.name, change.lines, annotation, int(before.get("id", 0)))
+        yield replace(change, number=int(before.get("id", 0)))
 
 
 def _changed(what: str, name: str, lines: Sequence[str], payload: Json) -> Change:

@@ -11,6 +11,7 @@ from typing import Final
 
 from lastgood.errors import LastgoodError
 from lastgood_console.deploy.grafana import Grafana, GrafanaError
+from lastgood_console.deploy.show import annotations_text
 from lastgood_console.deploy.things import Change, Json, Kind, Plan
 
 
@@ -44,11 +45,11 @@ def _story(done: tuple[Change, ...], left: tuple[Change, ...]) -> str:
 
 
 def _names(changes: tuple[Change, ...]) -> str:
-    """Name the changes; annotations, of which there are many, are counted."""
+    """Name the changes."""
     named = [f"{change.what} {change.name}" for change in changes if change.what != "annotation"]
     marks = len(changes) - len(named)
     if marks:
-        named.append(f"{marks} annotation{'' if marks == 1 else 's'}")
+        named.append(annotations_text(marks))
     return ", ".join(named) or "nothing"
 
 

@@ -19,7 +19,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
             yield f"{SIGNS[change.kind]} {change.what} {change.name}"
             yield from (f"    {line}" for line in change.lines)
     for kind, count in _marks(plan.changes).items():
-        yield f"{SIGNS[kind]} {_many(count)}"
+        yield f"{SIGNS[kind]} {annotations_text(count)}"
 
 
 def done_lines(change: Change) -> Iterator[str]:
@@ -47,12 +47,13 @@ def summary(plan: Plan, dry_run: bool) -> str:
 def annotations_done(plan: Plan) -> Iterator[str]:
     """Yield how many annotations were created and changed."""
     for kind, count in _marks(plan.to_do).items():
-        yield f"{DONE_WORDS[kind]} {_many(count)}"
+        yield f"{DONE_WORDS[kind]} {annotations_text(count)}"
 
 
 def _marks(changes: Iterable[Change]) -> Counter[Kind]:
     return Counter(change.kind for change in changes if change.what == "annotation")
 
 
-def _many(count: int) -> str:
+def annotations_text(count: int) -> str:
+    """Return a number of annotations, which are counted and not named: there are many."""
     return f"{count} annotation{'' if count == 1 else 's'}"

@@ -33,7 +33,6 @@ class Wanted:
 class Found:
     """What is there, as Grafana answers it. ``dashboards``: uid -> dashboard with its ``meta``."""
 
-    version: str = "unknown"
     folder: Json | None = None
     dashboards: Mapping[str, Json] = field(default_factory=dict)
     rules: tuple[Json, ...] = ()
