@@ -28,7 +28,7 @@ Severity = Literal["critical", "warning", "info"]
 """critical: wake somebody. warning: look in working hours. info: never notify on its own."""
 Operator = Literal[">", ">=", "<", "<="]
 Link = Literal["incident", "node", "run", "console"]
-"""Which page of the console an alert leads to."""
+"""Which page of the console an alert leads to. Without a label incident: to the newest open one of the run."""
 
 SEVERITIES: Final = get_args(Severity)
 SEVERAL: Final = "several"

@@ -12,7 +12,7 @@ from typing import Final
 
 from lastgood_alerts import thresholds as t
 from lastgood_alerts.queries import nodes
-from lastgood_alerts.rule import Rule, Severity
+from lastgood_alerts.rule import Rule, Severity, Side
 from lastgood_alerts.sides import LAST_GOOD, window_side
 
 SUSPECT: Final = ("run", "incident", "check", "status", "scope", "rank", "node", "gpu_uuid")
@@ -128,12 +128,25 @@ NODE_ACCUSED_REPEATEDLY: Final = Rule(
     change="`NODE_ACCUSATIONS`: 1 when spare nodes are cheap.",
 )
 
+_COVERED: Final = 'lastgood_checkpoints{trust=~"suspect|tainted"}'
+_NEWEST_INCIDENT: Final = Side(
+    name="incident",
+    query=(
+        f"group by (run, trust) ({_COVERED}) * on (run) group_left (incident) "
+        "topk by (run) (1, max by (run, incident) (lastgood_incident_start_timestamp_seconds))"
+    ),
+    by=("run", "trust"),
+    text="{incident}",
+    unknown="not known",
+)
+"""The open incident that the console shows of a run; of several the newest."""
+
 CHECKPOINT_SUSPECT: Final = Rule(
     name="CheckpointSuspect",
     unit="checkpoints",
     severity="warning",
     condition=(
-        'max by (run, trust) (lastgood_checkpoints{trust=~"suspect|tainted"}) and on (run) '
+        f"max by (run, trust) ({_COVERED}) and on (run) "
         '(max by (run) (lastgood_incidents{status=~"open|reopened"}) > 0)'
     ),
     operator=">",
@@ -143,10 +156,11 @@ CHECKPOINT_SUSPECT: Final = Rule(
     summary="Checkpoints of run {run} that are {trust}: {value}. {last_good}",
     description=(
         "Checkpoints of run {run} that are {trust}: {value}. An incident is open whose window covers them, or their "
-        "own bytes failed a check. Do not resume from them and do not delete the older ones. {last_good}"
+        "own bytes failed a check. Do not resume from them and do not delete the older ones. {last_good} "
+        "Newest open incident: {incident}."
     ),
-    link="run",
-    sides=(LAST_GOOD,),
+    link="incident",
+    sides=(LAST_GOOD, _NEWEST_INCIDENT),
     change="Leave it.",
 )
 

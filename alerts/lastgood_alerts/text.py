@@ -97,17 +97,18 @@ def render(text: str, rule: Rule, dialect: Dialect) -> str:
 
 def link(rule: Rule) -> str:
     """Return the path of the console's page about an alert, as a template both systems read."""
-    run = "/?run={{ $labels.run | urlquery }}"
+    run = "?run={{ $labels.run | urlquery }}"
     if rule.link == "incident":
-        return "/incident?run={{ $labels.run | urlquery }}&incident={{ $labels.incident | urlquery }}"
+        incident = "&incident={{ $labels.incident | urlquery }}" if "incident" in rule.labels else ""
+        return f"/incident{run}{incident}"
     if rule.link == "run":
-        return run
+        return f"/{run}"
     if rule.link == "console":
         return "/"
     node = "/nodes?node={{ $labels.node | urlquery }}"
     if "run" not in rule.labels:
         return node
-    return f'{{{{ if eq $labels.node "{SEVERAL}" }}}}{run}{{{{ else }}}}{node}{{{{ end }}}}'
+    return f'{{{{ if eq $labels.node "{SEVERAL}" }}}}/{run}{{{{ else }}}}{node}{{{{ end }}}}'
 
 
 def _choice(side: Side, value: str, labels: str) -> str:

@@ -262,7 +262,7 @@ _REPEATEDLY: Final = [
 
 
 def covered(value: float = 1, trust: str = "suspect", run: str = RUN, sides: dict[str, str] | None = None) -> Alert:
-    return Alert({"run": run, "trust": trust}, value, sides or {})
+    return Alert({"run": run, "trust": trust}, value, {"incident": INCIDENT, **(sides or {})})
 
 
 _COVERED: Final = incident(CLEAN, "replay").ledger("checkpoints", 1, trust="suspect")
@@ -283,8 +283,17 @@ _SUSPECT: Final = [
     Case(
         "CheckpointSuspect",
         "fires when the incident was reopened",
-        CLEAN.ledger("checkpoints", 3, trust="tainted").ledger("incidents", 1, status="reopened"),
+        incident(CLEAN, "replay")
+        .ledger("incidents", 0, status="open")
+        .ledger("incidents", 1, status="reopened")
+        .ledger("checkpoints", 3, trust="tainted"),
         (covered(3, "tainted"),),
+    ),
+    Case(
+        "CheckpointSuspect",
+        "names the newest of two open incidents",
+        incident(incident(_COVERED, "replica", name="i-older", found=-90), "finite", name="i-newer", found=60),
+        (covered(sides={"incident": "i-newer"}),),
     ),
     Case(
         "CheckpointSuspect",
@@ -314,13 +323,19 @@ _SUSPECT: Final = [
     ),
     Case(
         "CheckpointSuspect",
-        "keeps the last good of two runs apart",
+        "keeps the last good and the incident of two runs apart",
         _COVERED.plus(
-            incident(healthy("other"), "replay", run="other")
+            incident(healthy("other"), "replay", run="other", name="i-other", found=90)
             .ledger("checkpoints", 1, run="other", trust="suspect")
             .ledger("last_good_step", 75, run="other")
         ),
-        (covered(), covered(run="other", sides={"last_good": "Last good checkpoint to resume from: step 75."})),
+        (
+            covered(),
+            covered(
+                run="other",
+                sides={"incident": "i-other", "last_good": "Last good checkpoint to resume from: step 75."},
+            ),
+        ),
     ),
 ]
 

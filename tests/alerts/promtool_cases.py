@@ -83,7 +83,8 @@ def path_of(rule: Rule, labels: Mapping[str, str]) -> str:
     """Return the path of the console's page."""
     said = {name: quote_plus(value) for name, value in labels.items()}
     if rule.link == "incident":
-        return f"/incident?run={said['run']}&incident={said['incident']}"
+        which = f"&incident={said['incident']}" if "incident" in said else ""
+        return f"/incident?run={said['run']}{which}"
     if rule.link == "node" and said["node"] != "several":
         return f"/nodes?node={said['node']}"
     return "/" if rule.link == "console" else f"/?run={said['run']}"

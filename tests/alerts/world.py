@@ -201,12 +201,14 @@ def _ledger_of(run: str, world_size: int, attempt: int) -> World:
 def incident(
     world: World, check: str, status: str = "attributed", scope: str = "gpu", *, resume: Values = 50,
     rank: str = "3", node: str = "node-b", uuid: str = "GPU-0003", name: str = INCIDENT, run: str = RUN,
+    found: int = 30,
 ) -> World:  # fmt: skip
-    """Add one suspect of an open incident, and its window (50, 100]."""
+    """Add one suspect of an open incident that was ``found`` then, and its window (50, 100]."""
     suspect = {
         "incident": name, "check": check, "status": status, "scope": scope, "rank": rank, "node": node, "gpu_uuid": uuid
     }  # fmt: skip
     world = world.ledger("incident_resume_step", resume, run=run, **suspect)
+    world = world.ledger("incident_start_timestamp_seconds", found, run=run, incident=name)
     world = world.ledger("incident_window_start_step", 50, run=run, incident=name)
     return world.ledger("incident_window_end_step", 100, run=run, incident=name).ledger(
         "incidents", 1, run=run, status="open"

@@ -116,6 +116,7 @@ class World:
             self.add("lastgood_incident_resume_step", resume, **base, **who)
         for edge, step in zip(("start", "end"), window or (), strict=False):
             self.add(f"lastgood_incident_window_{edge}_step", step, **base)
+        self.add("lastgood_incident_start_timestamp_seconds", self.now - 600, **base)
 
     def text(self) -> Iterator[str]:
         """Yield the lines of the OpenMetrics text of all samples, oldest first in each series."""
