@@ -54,7 +54,8 @@ class Deed:
 
 def to_incident(state: RunState, incident: Incident, action: str, by: str, text: str = "") -> Deed:
     """Return what a person does to an incident: one of :data:`INCIDENT_ACTIONS`."""
-    _refuse(incident, action)
+    if why := refusal(incident, action):
+        raise ActionError(why)
     said = body(text, needed=action != "acknowledge", what=action)
     data = {"author": name(by), "incident": incident.id}
     if action == "note":
@@ -64,20 +65,21 @@ def to_incident(state: RunState, incident: Incident, action: str, by: str, text:
     )
 
 
-def _refuse(incident: Incident, action: str) -> None:
-    """Raise when an action would have no effect."""
+def refusal(incident: Incident, action: str) -> str:
+    """Return why an action would have no effect; nothing when it can be done."""
     if action not in INCIDENT_ACTIONS:
-        raise ActionError(f"{action!r} is nothing that can be done: use one of {', '.join(INCIDENT_ACTIONS)}")
+        return f"{action!r} is nothing that can be done: use one of {', '.join(INCIDENT_ACTIONS)}"
     stands = f"incident {incident.id} is {wording.state_phrase(incident)}"
     is_open = incident.state in ("open", "reopened")
     if action == "acknowledge" and not is_open:
-        raise ActionError(f"{stands}: only an open one waits to be acknowledged; write a note, or reopen it")
+        return f"{stands}: only an open one waits to be acknowledged; write a note, or reopen it"
     if action == "close" and incident.state == "closed":
-        raise ActionError(f"{stands} already: write a note, or name the cause")
+        return f"{stands} already: write a note, or name the cause"
     if action == "reopen" and is_open:
-        raise ActionError(f"{stands}: only one that is closed or recovered can be reopened; write a note")
+        return f"{stands}: only one that is closed or recovered can be reopened; write a note"
     if action == "reopen" and incident.closed_by == "cleared":
-        raise ActionError(f"{stands}: it came back elsewhere, so there is nothing to take up; write a note")
+        return f"{stands}: it came back elsewhere, so there is nothing to take up; write a note"
+    return ""
 
 
 # names and texts

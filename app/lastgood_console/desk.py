@@ -14,7 +14,7 @@ from typing import Final
 from lastgood.admission import is_local, lower_names, same
 from lastgood.journal import run_id_of
 from lastgood.state import Incident
-from lastgood_console.actions import INCIDENT_ACTIONS, ActionError, to_incident
+from lastgood_console.actions import INCIDENT_ACTIONS, ActionError, refusal, to_incident
 from lastgood_console.people_journal import PeopleJournal, Written
 from lastgood_console.store import Store
 
@@ -87,15 +87,6 @@ class Desk:
 
 
 def possible(incident: Incident) -> tuple[str, ...]:
-    """Return what can be done to an incident now, the likeliest first."""
-    out = []
-    for action in INCIDENT_ACTIONS:
-        is_open = incident.state in ("open", "reopened")
-        if action == "acknowledge" and (not is_open or incident.acknowledged is not None):
-            continue
-        if action == "close" and incident.state == "closed":
-            continue
-        if action == "reopen" and (is_open or incident.closed_by == "cleared"):
-            continue
-        out.append(action)
-    return tuple(out)
+    """Return what has an effect on an incident now, the likeliest first; it is acknowledged once."""
+    found = (action for action in INCIDENT_ACTIONS if not refusal(incident, action))
+    return tuple(action for action in found if action != "acknowledge" or incident.acknowledged is None)
