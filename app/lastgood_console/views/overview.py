@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from html import escape
 
 import streamlit as st
 
 from lastgood.alert_story import alerts_in
 from lastgood.state import Incident
+from lastgood_console.characters import escape
 from lastgood_console.components.alert_facts import Alerts
 from lastgood_console.components.alerts import path_html, section_html
 from lastgood_console.components.decision import state_words
