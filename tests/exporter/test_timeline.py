@@ -148,6 +148,13 @@ def test_steps_between_two_known_times_are_interpolated() -> None:
     assert clock.at(Point(9, 1)) is None
 
 
+def test_a_step_has_ended_from_its_own_time_on_until_that_of_the_next() -> None:
+    clock = timeline.StepClock(states.gradient())
+    times = [25 * states.PACE, 25 * states.PACE + 1, 26 * states.PACE, 26 * states.PACE + 1, -1, 9_000_000]
+    assert [clock.step_at(1, states.at(seconds)) for seconds in times] == [24, 25, 25, 26, 0, 100]
+    assert clock.step_at(9, states.at(0)) is None
+
+
 def test_a_clock_that_ran_backwards_is_not_followed() -> None:
     state = states.gradient()
     saves = tuple(replace(s, saved_at=states.at(0)) if s.step == 25 else s for s in state.checkpoints)
