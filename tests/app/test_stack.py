@@ -129,25 +129,31 @@ def test_a_wrong_option_is_refused(arguments: list[str], complaint: str, capsys:
     assert complaint in capsys.readouterr().err
 
 
-def test_an_object_store_holds_no_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lastgood_console.stack.command.find_programs", lambda: PROGRAMS)
+@pytest.fixture
+def no_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine that has neither server: what is wrong with the request is said all the same."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+@pytest.mark.usefixtures("no_programs")
+def test_an_object_store_holds_no_runs() -> None:
     with pytest.raises(ConfigError, match="s3://runs is an object store"):
         main(["s3://runs"])
 
 
+@pytest.mark.usefixtures("no_programs")
 def test_a_webhook_secret_without_a_token_is_refused_since_alertmanager_cannot_sign(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lastgood_console.stack.command.find_programs", lambda: PROGRAMS)
     monkeypatch.setenv("LASTGOOD_WEBHOOK_SECRET", "key")
     monkeypatch.delenv("LASTGOOD_TOKEN", raising=False)
     with pytest.raises(ConfigError, match="Alertmanager cannot sign: set LASTGOOD_TOKEN too"):
         main([str(tmp_path / "runs")])
 
 
-def test_the_demo_goes_into_a_folder_of_runs_not_into_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("no_programs")
+def test_the_demo_goes_into_a_folder_of_runs_not_into_a_run(tmp_path: Path) -> None:
     (tmp_path / "journal").mkdir()
-    monkeypatch.setattr("lastgood_console.stack.command.find_programs", lambda: PROGRAMS)
     with pytest.raises(ConfigError, match="--demo: .* is a run; give the folder that runs lie in"):
         main([str(tmp_path), "--demo"])
 

@@ -45,15 +45,16 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    programs = find_programs()
     runs = run_paths(options.runs)
     if remote := next((path for path in options.runs if "://" in path), None):
         raise ConfigError(f"{remote} is an object store; the runs must lie on a mounted POSIX file system")
-    for path in missing_folders(runs):
-        if not options.demo or path != runs[0]:
-            say(f"{path} does not exist yet; runs that appear there will be found")
+    missing = missing_folders(runs)
     demo_dir = _demo_dir(runs[0], datetime.now(UTC)) if options.demo else None
     layout = _layout(options, runs)
+    programs = find_programs()  # last: what is wrong with the request is said on every machine
+    for path in missing:
+        if not options.demo or path != runs[0]:
+            say(f"{path} does not exist yet; runs that appear there will be found")
     with alone_in(layout.folder), Parts() as parts:
         layout.write_configs()
         say("Starting the console, Alertmanager and Prometheus.")
