@@ -1,4 +1,4 @@
-"""What the files and the API of Grafana have in common: queries, thresholds, identities.
+"""What the files and the API of Grafana have in common: what a rule says.
 
 Query A is the condition and gives one sample per instance; expression C is the threshold on it, which Grafana calls
 the rule's condition; B, D, E ... are the side values of the texts. Recordings are written out, so Grafana needs no
@@ -27,6 +27,26 @@ EVALUATORS: Final = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 LOOK_BACK_SECONDS: Final = 600  # of an instant query only the end counts, but Grafana wants a range
 
 
+def rule_fields(
+    rule: Rule, console_url: str, datasource_uid: str, recorded: bool, keep_firing_key: str
+) -> dict[str, Data]:
+    """Return a rule as the files and the API have it; they call how long it keeps firing differently."""
+    keep: dict[str, Data] = {keep_firing_key: f"{rule.keep_firing_seconds}s"} if rule.keep_firing_seconds else {}
+    return {
+        "uid": rule_uid(rule),
+        "title": rule.name,
+        "condition": "C",
+        "data": query_data(rule, datasource_uid, recorded),
+        "noDataState": "OK",
+        "execErrState": "Error",
+        "for": f"{rule.for_seconds}s",
+        **keep,
+        "isPaused": False,
+        "annotations": annotations_of(rule, GrafanaDialect(), console_url),
+        "labels": {"severity": rule.severity, "component": COMPONENT},
+    }
+
+
 def rule_uid(rule: Rule) -> str:
     """Return the uid of a rule: stable, at most 40 characters."""
     words = re.sub(r"(?<!^)(?=[A-Z])", "-", rule.name).lower()
@@ -44,16 +64,6 @@ def query_data(rule: Rule, datasource_uid: str, recorded: bool = False) -> list[
 def _without_name(condition: str, rule: Rule) -> str:
     """Return a condition without the name of a recording, which Prometheus drops from an alert's labels itself."""
     return f"max by ({', '.join(rule.labels)}) ({condition})" if "lastgood:" in condition else condition
-
-
-def grafana_annotations(rule: Rule, console_url: str) -> dict[str, str]:
-    """Return texts and links as Grafana's templates."""
-    return annotations_of(rule, GrafanaDialect(), console_url)
-
-
-def static_labels(rule: Rule) -> dict[str, str]:
-    """Return the labels of a rule: no templates, and no name that a series has."""
-    return {"severity": rule.severity, "component": COMPONENT}
 
 
 def _query(ref: str, expr: str, datasource_uid: str) -> Data:

@@ -8,18 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from lastgood_alerts.grafana import (
-    CONTACT_POINT,
-    DATASOURCE_UID,
-    FOLDER,
-    grafana_annotations,
-    query_data,
-    rule_uid,
-    static_labels,
-)
+from lastgood_alerts.grafana import CONTACT_POINT, DATASOURCE_UID, FOLDER, rule_fields
 from lastgood_alerts.grafana_files import ORG, policy_tree, webhook_settings
 from lastgood_alerts.prometheus import CONSOLE_URL
-from lastgood_alerts.rule import Group, Rule
+from lastgood_alerts.rule import Group
 from lastgood_alerts.rules import GROUPS
 
 Payload = dict[str, Any]
@@ -54,25 +46,8 @@ def policy() -> Payload:
 
 
 def _group(group: Group, console_url: str, datasource_uid: str, folder_uid: str, recorded: bool) -> Payload:
-    rules = [_rule(rule, group, console_url, datasource_uid, folder_uid, recorded) for rule in group.rules]
+    where = {"orgID": ORG, "folderUID": folder_uid, "ruleGroup": group.name}
+    rules = [
+        where | rule_fields(rule, console_url, datasource_uid, recorded, "keep_firing_for") for rule in group.rules
+    ]
     return {"title": group.name, "folderUid": folder_uid, "interval": group.interval_seconds, "rules": rules}
-
-
-def _rule(rule: Rule, group: Group, console_url: str, datasource_uid: str, folder_uid: str, recorded: bool) -> Payload:
-    keep = {"keep_firing_for": f"{rule.keep_firing_seconds}s"} if rule.keep_firing_seconds else {}
-    return {
-        "uid": rule_uid(rule),
-        "title": rule.name,
-        "orgID": ORG,
-        "folderUID": folder_uid,
-        "ruleGroup": group.name,
-        "condition": "C",
-        "data": query_data(rule, datasource_uid, recorded),
-        "noDataState": "OK",
-        "execErrState": "Error",
-        "for": f"{rule.for_seconds}s",
-        **keep,
-        "isPaused": False,
-        "annotations": grafana_annotations(rule, console_url),
-        "labels": static_labels(rule),
-    }

@@ -9,17 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from lastgood_alerts.grafana import (
-    CONTACT_POINT,
-    DATASOURCE_UID,
-    FOLDER,
-    grafana_annotations,
-    query_data,
-    rule_uid,
-    static_labels,
-)
+from lastgood_alerts.grafana import CONTACT_POINT, DATASOURCE_UID, FOLDER, rule_fields
 from lastgood_alerts.prometheus import CONSOLE_URL, GENERATED
-from lastgood_alerts.rule import Group, Rule
+from lastgood_alerts.rule import Group
 from lastgood_alerts.rules import GROUPS
 from lastgood_alerts.rules_itself import WATCHDOG
 from lastgood_alerts.yaml_text import Data, yaml_text
@@ -115,22 +107,5 @@ def _group(group: Group, console_url: str, datasource_uid: str, recorded: bool) 
         "name": group.name,
         "folder": FOLDER,
         "interval": f"{group.interval_seconds}s",
-        "rules": [_rule(rule, console_url, datasource_uid, recorded) for rule in group.rules],
-    }
-
-
-def _rule(rule: Rule, console_url: str, datasource_uid: str, recorded: bool) -> Data:
-    keep: dict[str, Data] = {"keepFiringFor": f"{rule.keep_firing_seconds}s"} if rule.keep_firing_seconds else {}
-    return {
-        "uid": rule_uid(rule),
-        "title": rule.name,
-        "condition": "C",
-        "data": query_data(rule, datasource_uid, recorded),
-        "noDataState": "OK",
-        "execErrState": "Error",
-        "for": f"{rule.for_seconds}s",
-        **keep,
-        "isPaused": False,
-        "annotations": grafana_annotations(rule, console_url),
-        "labels": static_labels(rule),
+        "rules": [rule_fields(rule, console_url, datasource_uid, recorded, "keepFiringFor") for rule in group.rules],
     }
