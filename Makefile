@@ -31,6 +31,7 @@ lint: $(READY)
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
+	.venv/bin/mypy benchmarks scripts
 
 format: $(READY)
 	.venv/bin/ruff check --fix .

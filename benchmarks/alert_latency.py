@@ -30,8 +30,9 @@ from lastgood.serve import REFRESH_SECONDS
 from lastgood.state import Place
 from lastgood.topology_files import write_topology
 from lastgood_console.stack.arrivals import latency_seconds
-from lastgood_console.stack.layout import Layout, choose_ports, find_programs
+from lastgood_console.stack.layout import Layout, choose_ports
 from lastgood_console.stack.parts import Parts
+from lastgood_console.stack.programs import find_programs
 
 ALERT = "ReplicaMismatch"
 PLACES = [Place(rank, f"node-{'abc'[rank // 2]}", f"cpu-{rank % 2}", rank % 2) for rank in range(6)]
@@ -43,19 +44,23 @@ SLACK_SECONDS = 5.0
 def main() -> int:
     options = parse()
     with tempfile.TemporaryDirectory(prefix="lastgood-latency-") as folder:
-        report = measure(Path(folder), options.times, options.scrape_interval)
-    print(json.dumps(report, indent=1))
-    return 0 if max(report["seconds"], default=float("inf")) <= report["bound_seconds"] + SLACK_SECONDS else 1
+        seconds = measure(Path(folder), options.times, options.scrape_interval)
+    print(json.dumps(report(seconds, options.scrape_interval), indent=1))
+    return 0 if max(seconds, default=float("inf")) <= bound(options.scrape_interval) + SLACK_SECONDS else 1
 
 
-def measure(folder: Path, times: int, scrape_seconds: int) -> dict[str, object]:
-    """Return the report of ``times`` findings, one after the other."""
+def bound(scrape_seconds: int) -> float:
+    """Return the seconds that a finding may take: a refresh of the ledger, a scrape and an evaluation."""
+    return REFRESH_SECONDS + 2 * scrape_seconds
+
+
+def measure(folder: Path, times: int, scrape_seconds: int) -> list[float]:
+    """Return the seconds that each of ``times`` findings took, one after the other."""
     layout = Layout(
         runs=[folder / "runs"], folder=folder / "stack", state=folder / "state", ports=choose_ports(8490),
         scrape_seconds=scrape_seconds,
     )  # fmt: skip
     layout.folder.mkdir()
-    bound = REFRESH_SECONDS + 2 * scrape_seconds
     with Parts() as parts:
         layout.write_configs()
         for part in layout.parts(find_programs()):
@@ -65,15 +70,19 @@ def measure(folder: Path, times: int, scrape_seconds: int) -> dict[str, object]:
         chance = random.Random(7)
         seconds = []
         for number in range(times):
-            time.sleep(chance.uniform(0, bound))
-            seconds.append(one_finding(layout, f"run-{number}", bound + 30))
+            time.sleep(chance.uniform(0, bound(scrape_seconds)))
+            seconds.append(one_finding(layout, f"run-{number}", bound(scrape_seconds) + 30))
+    return seconds
+
+
+def report(seconds: list[float], scrape_seconds: int) -> dict[str, object]:
     return {
         "alert": ALERT,
         "scrape_interval_seconds": scrape_seconds,
         "evaluation_interval_seconds": scrape_seconds,
         "group_wait_seconds": 0,
         "ledger_refresh_seconds": REFRESH_SECONDS,
-        "bound_seconds": bound,
+        "bound_seconds": bound(scrape_seconds),
         "seconds": [round(value, 3) for value in seconds],
         "median_seconds": round(statistics.median(seconds), 3),
     }
