@@ -11,15 +11,20 @@ from typing import Final
 
 from lastgood_alerts.grafana import CONTACT_POINT, DATASOURCE_UID, FOLDER, rule_fields
 from lastgood_alerts.prometheus import CONSOLE_URL, GENERATED
+from lastgood_alerts.routing import (
+    CRITICAL_INTERVAL,
+    GROUP_BY,
+    GROUP_INTERVAL,
+    GROUP_WAIT_SECONDS,
+    HEARTBEAT_INTERVAL,
+    REPEAT_INTERVAL,
+)
 from lastgood_alerts.rule import Group
 from lastgood_alerts.rules import GROUPS
 from lastgood_alerts.rules_itself import WATCHDOG
 from lastgood_alerts.yaml_text import Data, yaml_text
 
 ORG: Final = 1
-GROUP_BY: Final = ("grafana_folder", "alertname", "run", "incident")
-REPEAT_INTERVAL: Final = "4h"
-HEARTBEAT_INTERVAL: Final = "5m"
 SIGNATURE_HEADER: Final = "X-Grafana-Alerting-Signature"
 TIMESTAMP_HEADER: Final = "X-Grafana-Alerting-Timestamp"
 
@@ -69,9 +74,9 @@ def policy_tree() -> dict[str, Data]:
     """Return the notification policy: critical at once, the rest in groups; everything to the console."""
     return {
         "receiver": CONTACT_POINT,
-        "group_by": list(GROUP_BY),
-        "group_wait": "10s",
-        "group_interval": "1m",
+        "group_by": ["grafana_folder", *GROUP_BY],
+        "group_wait": f"{GROUP_WAIT_SECONDS}s",
+        "group_interval": GROUP_INTERVAL,
         "repeat_interval": REPEAT_INTERVAL,
         "routes": [critical_route(), heartbeat_route()],
     }
@@ -82,9 +87,9 @@ def critical_route() -> dict[str, Data]:
     return {
         "receiver": CONTACT_POINT,
         "object_matchers": [["severity", "=", "critical"]],
-        "group_by": list(GROUP_BY),
+        "group_by": ["grafana_folder", *GROUP_BY],
         "group_wait": "0s",
-        "group_interval": "10s",
+        "group_interval": CRITICAL_INTERVAL,
         "repeat_interval": REPEAT_INTERVAL,
     }
 

@@ -12,6 +12,14 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from lastgood_alerts.prometheus import CONSOLE_URL
+from lastgood_alerts.routing import (
+    CRITICAL_INTERVAL,
+    GROUP_BY,
+    GROUP_INTERVAL,
+    GROUP_WAIT_SECONDS,
+    HEARTBEAT_INTERVAL,
+    REPEAT_INTERVAL,
+)
 from lastgood_alerts.rules_itself import WATCHDOG
 from lastgood_alerts.yaml_text import Data, yaml_text
 
@@ -20,8 +28,6 @@ RECEIVER: Final = "lastgood-console"
 MAX_ALERTS: Final = 100
 """Alerts in one notification; the console shows how many were left out. A group has at most 8 per incident."""
 DISCOVERY_SECONDS: Final = 10
-HEARTBEAT_INTERVAL: Final = "5m"
-"""How often the Watchdog is sent again: the console says when it stops coming."""
 
 
 def prometheus_config(
@@ -71,10 +77,10 @@ def prometheus_config(
 
 
 def alertmanager_config(
-    *, console_url: str = CONSOLE_URL, token_file: str | None = None, group_wait_seconds: int = 10
+    *, console_url: str = CONSOLE_URL, token_file: str | None = None, group_wait_seconds: int = GROUP_WAIT_SECONDS
 ) -> str:
     """Return ``alertmanager.yml``: everything to the console, critical alerts at once, heartbeats often."""
-    group_by = ["alertname", "run", "incident"]
+    group_by = list(GROUP_BY)
     webhook: Data = {
         "url": f"{console_url.rstrip('/')}/api/alerts",
         "send_resolved": True,
@@ -86,7 +92,7 @@ def alertmanager_config(
         "matchers": ['severity="critical"'],
         "group_by": group_by,
         "group_wait": "0s",
-        "group_interval": "10s",
+        "group_interval": CRITICAL_INTERVAL,
     }
     heartbeat: Data = {
         "receiver": RECEIVER,
@@ -100,8 +106,8 @@ def alertmanager_config(
             "receiver": RECEIVER,
             "group_by": group_by,
             "group_wait": f"{group_wait_seconds}s",
-            "group_interval": "1m",
-            "repeat_interval": "4h",
+            "group_interval": GROUP_INTERVAL,
+            "repeat_interval": REPEAT_INTERVAL,
             "routes": [critical, heartbeat],
         },
         "receivers": [{"name": RECEIVER, "webhook_configs": [webhook]}],
