@@ -1,4 +1,4 @@
-"""Own the pages' bounded cache: charts, documents and alerts are worked out once per state, not at every tick.
+"""Own the pages' bounded cache: charts, documents, stories and alerts are worked out once per state, not at every tick.
 
 A chart is kept as its finished specification: to check and write it out takes longer than all the rest of a page.
 """
@@ -12,6 +12,7 @@ import streamlit as st
 
 from lastgood.peers import Peers
 from lastgood.state import Incident, RunState
+from lastgood.timeline import TimelineEntry, condensed, entries, story
 from lastgood_console.components.alert_facts import Alerts, alerts_of
 from lastgood_console.components.devices import DeviceRow, rows
 from lastgood_console.components.peers_chart import peers_chart
@@ -39,6 +40,11 @@ def document(state: RunState, incident: Incident) -> Document:
     return _document(state, incident, state.run, incident.id, _version(state))
 
 
+def story_told(state: RunState, incident: Incident) -> tuple[TimelineEntry, ...]:
+    """Return the entries of the table "What happened, and when we knew"."""
+    return _story(state, incident, state.run, incident.id, _version(state))
+
+
 def run_alerts(state: RunState) -> Alerts:
     """Return all alerts of a run, sorted out again when the run has news."""
     if len(state.annotations) <= FEW_ALERTS:
@@ -55,6 +61,11 @@ def devices(states: Mapping[str, RunState], now: float) -> list[DeviceRow]:
 def _version(state: RunState) -> str:
     """Identify a state: its events, and how its checkpoints stand (one may go missing without an event)."""
     return state.events_digest + "".join(c.trust[:2] for c in state.checkpoints)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _story(_state: RunState, _incident: Incident, run: str, incident: str, version: str) -> tuple[TimelineEntry, ...]:
+    return story(condensed(entries(_state, _incident)))
 
 
 @st.cache_resource(max_entries=256, show_spinner=False)

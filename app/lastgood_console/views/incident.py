@@ -7,10 +7,10 @@ import streamlit as st
 
 from lastgood.peers import peers
 from lastgood.state import CheckStatus, Incident, LastGood, RunState
-from lastgood.timeline import condensed, entries, injected, story
+from lastgood.timeline import injected
 from lastgood.wording import ranks_text, state_phrase, step_text
 from lastgood_console.acting import act_on
-from lastgood_console.cache import document, peers_picture, timeline_picture
+from lastgood_console.cache import document, peers_picture, story_told, timeline_picture
 from lastgood_console.characters import escape
 from lastgood_console.components import peers_chart, timeline_chart
 from lastgood_console.components.alert_facts import Alerts
@@ -139,7 +139,7 @@ def timeline(state: RunState, incident: Incident) -> None:
     words = timeline_chart.spoken(state, incident)
     st.vega_lite_chart(spec=picture, theme=None, width="stretch", key="timeline", alt=words)
     st.html(section("What happened, and when we knew", "two clocks: when it happened, when it was known"))
-    st.html(story_html(story(condensed(entries(state, incident)))))
+    st.html(story_html(story_told(state, incident)))
     if told := injected(state, incident):
         more = f" {len(told) - 1} more follow." if len(told) > 1 else ""
         st.html(f'<div class="lg-caption">Ground truth, not evidence: {escape(told[0])}.{more}</div>')
