@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
-import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from tests.dashboards.lint import panels
+from tests.e2e.real_servers import Prometheus
 
 STEP_SECONDS = 1
 RATE_SECONDS = 5
@@ -32,7 +32,7 @@ class Series:
 class View:
     """What a person looks at: a Prometheus, a time range in Unix seconds, and what the selectors say."""
 
-    url: str
+    prometheus: Prometheus
     start: float
     end: float
     chosen: Mapping[str, str]
@@ -40,6 +40,18 @@ class View:
     def panel(self, board: Mapping[str, Any], panel: Mapping[str, Any]) -> dict[str, list[Series]]:
         """Return the answer to each query of ``panel`` by its letter."""
         return {target["refId"]: self._answer(board, target) for target in panel["targets"]}
+
+    def titled(self, board: Mapping[str, Any], title: str) -> dict[str, list[Series]]:
+        """Return the answer to each query of the panel with this title."""
+        return self.panel(board, next(panel for panel in panels(board) if panel["title"] == title))
+
+    def offered(self, board: Mapping[str, Any], variable: Mapping[str, Any]) -> list[str]:
+        """Return what a selector offers that is filled by ``label_values(series, label)``."""
+        inner = self.text(board, variable["query"]).removeprefix("label_values(").removesuffix(")")
+        selector, _, label = inner.rpartition(", ")
+        span = {"match[]": selector, "start": self.start, "end": self.end}
+        found: list[str] = self.prometheus.get(f"label/{label}/values", **span)
+        return found
 
     def _answer(self, board: Mapping[str, Any], target: Mapping[str, Any]) -> list[Series]:
         expression = self.text(board, target["expr"])
@@ -60,12 +72,7 @@ class View:
         return expression
 
     def ask(self, path: str, **parameters: object) -> list[Series]:
-        answer = self.get(path, **parameters)
-        return [_series(found) for found in answer["result"]]
-
-    def get(self, path: str, **parameters: object) -> Any:
-        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}") as answer:
-            return json.load(answer)["data"]
+        return [_series(found) for found in self.prometheus.get(path, **parameters)["result"]]
 
 
 def _series(found: Mapping[str, Any]) -> Series:

@@ -12,13 +12,11 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.dashboards.asking import Series, View
 from tests.dashboards.lint import panels
-from tests.e2e.test_prometheus import Prometheus, wait_for
+from tests.e2e.real_servers import Prometheus, wait_for
 
 from lastgood_dashboards import NAMES, dashboard
 
@@ -90,11 +88,12 @@ def view(tmp_path_factory: pytest.TempPathFactory, prometheus_program: str) -> I
     folder = tmp_path_factory.mktemp("hard")
     with ExitStack() as stack:
         targets = [_serve(text, stack) for text in (LEDGER, LEDGER, *RANKS.values())]
-        prometheus = Prometheus(prometheus_program, _config(folder, targets), stack)
+        jobs = f"- {{job_name: all, honor_labels: true, static_configs: [{{targets: {targets}}}]}}\n"
+        prometheus = Prometheus(prometheus_program, folder, jobs, stack)
         wait_for(lambda: prometheus.number("count (up == 1)") == len(targets))
         started = time.time()
-        wait_for(lambda: prometheus.number("min (count_over_time(up[3s]))") == 3 and time.time() > started + 3)
-        yield View(prometheus.url, started, time.time(), {"run": "a.b", "node": "node-b"})
+        wait_for(lambda: prometheus.number("min (sum_over_time(up[3s]))") == 3 and time.time() > started + 3)
+        yield View(prometheus, started, time.time(), {"run": "a.b", "node": "node-b"})
 
 
 def _serve(text: str, stack: ExitStack) -> str:
@@ -114,19 +113,8 @@ def _serve(text: str, stack: ExitStack) -> str:
     return f"127.0.0.1:{server.server_address[1]}"
 
 
-def _config(folder: Path, targets: list[str]) -> Path:
-    path = folder / "prometheus.yml"
-    path.write_text(
-        "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
-        "scrape_configs:\n"
-        f"- {{job_name: all, honor_labels: true, static_configs: [{{targets: {targets}}}]}}\n"
-    )
-    return path
-
-
 def answers(view: View, name: str, title: str) -> dict[str, list[Series]]:
-    panel = next(panel for panel in panels(BOARDS[name]) if panel["title"] == title)
-    return view.panel(BOARDS[name], panel)
+    return view.titled(BOARDS[name], title)
 
 
 def number(view: View, name: str, title: str, letter: str = "A") -> float:
@@ -203,7 +191,5 @@ def test_ranks_are_counted_by_their_ratio_to_the_median(view: View) -> None:
 
 
 def test_a_node_without_ranks_can_be_chosen_when_it_was_accused(view: View) -> None:
-    variable: dict[str, Any] = next(v for v in BOARDS["node"]["templating"]["list"] if v["name"] == "node")
-    selector, _, label = variable["query"].removeprefix("label_values(").removesuffix(")").rpartition(", ")
-    offered = view.get(f"label/{label}/values", **{"match[]": selector})
-    assert set(offered) == {"node-a", "node-b", "node-c", "node-gone"}
+    variable = next(found for found in BOARDS["node"]["templating"]["list"] if found["name"] == "node")
+    assert set(view.offered(BOARDS["node"], variable)) == {"node-a", "node-b", "node-c", "node-gone"}

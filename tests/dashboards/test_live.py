@@ -17,7 +17,7 @@ import pytest
 from tests.dashboards.asking import Series, View
 from tests.dashboards.lines import most_series
 from tests.dashboards.lint import panels
-from tests.e2e.test_prometheus import Prometheus, config, start_ledger, wait_for
+from tests.e2e.real_servers import Prometheus, scraping, start_ledger, wait_for
 
 from lastgood.events import timestamp_of
 from lastgood.state import RunState
@@ -60,13 +60,13 @@ def watched(tmp_path_factory: pytest.TempPathFactory, prometheus_program: str) -
     run_dir.parent.mkdir()
     with ExitStack() as stack:
         ledger = start_ledger(run_dir.parent, stack)
-        prometheus = Prometheus(prometheus_program, config(folder, run_dir, ledger), stack)
+        prometheus = Prometheus(prometheus_program, folder, scraping(run_dir, ledger), stack)
         started = time.time()
         demo = [sys.executable, "-m", "lastgood_console.cli", "demo", "--no-console", "--fake-gpu"]
         done = subprocess.run([*demo, "--run-dir", str(run_dir)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         wait_for(lambda: prometheus.number(f'lastgood_run_active{{run="{RUN}"}} == 0') == 0)
-        whole = View(prometheus.url, started, time.time(), {"run": RUN, "node": FAULTY_NODE})
+        whole = View(prometheus, started, time.time(), {"run": RUN, "node": FAULTY_NODE})
         state = Follower(run_dir, RUN).poll(1)
         assert state is not None
         before, during, resumed = (_until(whole, expression) for expression in (_ACCUSED, _OPEN, _RESUMED))
@@ -121,15 +121,14 @@ def test_no_name_in_a_legend_is_empty(watched: Watched) -> None:
 
 
 def test_the_first_number_is_the_step_to_resume_from(watched: Watched) -> None:
-    for name, number in (("run", 1), ("checkpoints", 1)):
-        panel = next(panel for panel in panels(BOARDS[name]) if panel["id"] == number)
-        (series,) = watched.during.panel(BOARDS[name], panel)["A"]
+    for name in ("run", "checkpoints"):
+        (series,) = watched.during.titled(BOARDS[name], "Resume from step")["A"]
         assert series.samples[-1][1] == 50
 
 
 def test_the_open_incident_names_the_accused_device(watched: Watched) -> None:
-    panel = next(panel for panel in panels(BOARDS["fleet"]) if panel["title"] == "Suspects of open incidents")
-    resume, start, end, age = (found[0] for found in watched.during.panel(BOARDS["fleet"], panel).values())
+    answers = watched.during.titled(BOARDS["fleet"], "Suspects of open incidents")
+    resume, start, end, age = (found[0] for found in answers.values())
     incident = watched.state.incidents[0]
     suspect = incident.suspects[0]
     assert (resume.samples[0][1], start.samples[0][1], end.samples[0][1]) == (50, 50, 100)
@@ -139,9 +138,8 @@ def test_the_open_incident_names_the_accused_device(watched: Watched) -> None:
     assert 0 < age.samples[0][1] < watched.during.end - watched.during.start
 
 
-def test_the_suspect_stands_beside_its_peers_before_and_after_it_was_named(watched: Watched) -> None:
-    panel = next(panel for panel in panels(BOARDS["run"]) if panel["id"] == 10)
-    suspect = watched.during.panel(BOARDS["run"], panel)["D"]
+def test_the_suspect_stands_beside_its_peers_from_before_it_was_named(watched: Watched) -> None:
+    suspect = watched.during.titled(BOARDS["run"], "Gradient norm before the averaging")["D"]
     assert [series.labels["rank"] for series in suspect] == ["3"]
     assert suspect[0].samples[0][0] < timestamp_of(watched.state.incidents[0].opened_at)
 
@@ -178,8 +176,5 @@ def _close(marked: list[tuple[str, int]], journaled: list[tuple[str, int]]) -> b
 def test_the_selectors_offer_what_there_is(watched: Watched, name: str) -> None:
     for variable in BOARDS[name]["templating"]["list"]:
         if variable["type"] == "query":
-            inner = watched.after.text(BOARDS[name], variable["query"]).removeprefix("label_values(").removesuffix(")")
-            selector, _, label = inner.rpartition(", ")
-            span = {"match[]": selector, "start": watched.after.start, "end": watched.after.end}
-            offered = watched.after.get(f"label/{label}/values", **span)
+            offered = watched.after.offered(BOARDS[name], variable)
             assert {"run": RUN, "node": FAULTY_NODE}[variable["name"]] in offered

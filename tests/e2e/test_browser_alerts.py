@@ -125,6 +125,14 @@ def test_the_overview_says_that_alerts_find_their_way(browser: Browser, console:
         expect(sight.page.get_by_text("alert path alive, last heartbeat")).to_be_visible(timeout=30_000)
 
 
+def test_on_a_narrow_screen_the_way_into_every_run_stands_at_one_place(browser: Browser, console: Console) -> None:
+    with Sight(browser, console, "/", 800) as sight:
+        links = sight.page.locator("[class*=st-key-lg-run-]").get_by_role("link", name="Open incident")
+        expect(links).to_have_count(2, timeout=30_000)
+        in_line = "n => new Set(n.map(e => e.getBoundingClientRect().left)).size === 1"
+        assert links.evaluate_all(in_line)
+
+
 def test_a_name_in_a_table_of_alerts_leads_to_the_runbook_and_the_node(browser: Browser, console: Console) -> None:
     with Sight(browser, console, "/nodes?node=node-b") as sight:
         row = sight.page.locator(".lg-table tr", has_text="ReplayMismatch")

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
 from tests.app.console_server import Console
-from tests.e2e.real_servers import free_port, wait_for
+from tests.e2e.real_servers import Prometheus, get_json, wait_for
 from tests.exporter.histories import History
 
 from lastgood.targets import withdraw_targets, write_targets
@@ -25,11 +21,6 @@ RUN = "moving-run"
 JOBS = ("by-http", "by-file")
 
 
-def answer(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=10) as reply:
-        return json.load(reply)
-
-
 class Cluster:
     """A console, a Prometheus that discovers by both ways each second, and a run that grows."""
 
@@ -37,18 +28,10 @@ class Cluster:
         self.runs, self.history = folder / "runs", History(run=RUN, now=time.time())
         self.runs.mkdir()
         self.console = stack.enter_context(Console(self.runs))
-        self.url = f"http://127.0.0.1:{free_port()}"
-        command = [program, f"--config.file={self._config(folder)}", f"--storage.tsdb.path={folder / 'tsdb'}",
-                   f"--web.listen-address={self.url.removeprefix('http://')}", "--log.level=error"]  # fmt: skip
-        server = stack.enter_context(subprocess.Popen(command))
-        stack.callback(server.terminate)
-        wait_for(lambda: urllib.request.urlopen(f"{self.url}/-/ready", timeout=2).close() or True)
+        self.prometheus = Prometheus(program, folder, self._jobs(), stack)
 
-    def _config(self, folder: Path) -> Path:
-        path = folder / "prometheus.yml"
-        path.write_text(
-            "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
-            "scrape_configs:\n"
+    def _jobs(self) -> str:
+        return (
             "- job_name: by-http\n"
             "  honor_labels: true\n"
             f"  http_sd_configs: [{{url: '{self.console.address}/api/sd', refresh_interval: 1s}}]\n"
@@ -58,7 +41,6 @@ class Cluster:
             "  honor_labels: true\n"
             f"  file_sd_configs: [{{files: ['{self.runs / RUN}/targets.json'], refresh_interval: 1s}}]\n"
         )
-        return path
 
     def begin_attempt(self, port: int) -> bytes:
         """Start the run's next attempt with one rank, at a port."""
@@ -81,13 +63,12 @@ class Cluster:
 
     def targets(self, job: str) -> dict[str, str]:
         """Return address -> health of a job's targets."""
-        found = answer(f"{self.url}/api/v1/targets?state=active")["data"]["activeTargets"]
+        found = self.prometheus.get("targets", state="active")["activeTargets"]
         return {t["discoveredLabels"]["__address__"]: t["health"] for t in found if t["labels"]["job"] == job}
 
     def labels(self) -> set[str]:
         """Return the labels of the rank's series."""
-        found = answer(f"{self.url}/api/v1/query?query=lastgood_step")["data"]["result"]
-        return {label for series in found for label in series["metric"]}
+        return {label for series in self.prometheus.query("lastgood_step") for label in series["metric"]}
 
 
 @pytest.fixture
@@ -112,7 +93,7 @@ def test_targets_appear_move_with_a_new_attempt_and_disappear(
     first, second = (f"127.0.0.1:{port}" for port in rank_ports)
     with ExitStack() as stack:
         cluster = Cluster(tmp_path, prometheus_program, stack)
-        assert answer(f"{cluster.console.address}/api/sd") == []
+        assert get_json(f"{cluster.console.address}/api/sd") == []
         assert [cluster.targets(job) for job in JOBS] == [{}, {}]
         cluster.begin_attempt(rank_ports[0])
         for job in JOBS:
@@ -124,4 +105,4 @@ def test_targets_appear_move_with_a_new_attempt_and_disappear(
         cluster.end(written)
         for job in JOBS:
             wait_for(lambda job=job: cluster.targets(job) == {})
-        assert answer(f"{cluster.console.address}/api/sd") == []
+        assert get_json(f"{cluster.console.address}/api/sd") == []

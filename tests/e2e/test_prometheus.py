@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.real_servers import free_port, wait_for
+from tests.e2e.real_servers import Prometheus, scraping, start_ledger, wait_for
 
 from lastgood.catalogue import exported
 from lastgood.events import DeviceData
@@ -29,33 +27,6 @@ RUN = "ten-ranks"
 PLACES = [Place(rank, f"node-{'abcde'[rank // 2]}", f"cpu-{rank % 2}", rank % 2) for rank in range(RANKS)]
 
 RANK_SCRIPT = Path(__file__).parent / "dying_rank.py"
-
-
-def get_json(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        return json.load(answer)
-
-
-class Prometheus:
-    """A Prometheus server of our own, on a free port of this machine."""
-
-    def __init__(self, program: str, config: Path, stack: ExitStack) -> None:
-        self.url = f"http://127.0.0.1:{free_port()}"
-        command = [program, f"--config.file={config}", f"--storage.tsdb.path={config.parent / 'tsdb'}",
-                   f"--web.listen-address={self.url.removeprefix('http://')}", "--log.level=error"]  # fmt: skip
-        server = stack.enter_context(subprocess.Popen(command))
-        stack.callback(server.terminate)
-        wait_for(lambda: urllib.request.urlopen(f"{self.url}/-/ready", timeout=2).close() or True)
-
-    def query(self, expression: str) -> list[dict[str, Any]]:
-        text = urllib.parse.urlencode({"query": expression})
-        found: list[dict[str, Any]] = get_json(f"{self.url}/api/v1/query?{text}")["data"]["result"]
-        return found
-
-    def number(self, expression: str) -> float | None:
-        found = self.query(expression)
-        assert len(found) <= 1, found
-        return float(found[0]["value"][1]) if found else None
 
 
 def start_run(run_dir: Path) -> int:
@@ -85,31 +56,6 @@ def start_ranks(run_dir: Path, attempt: int, stack: ExitStack) -> list[subproces
     return ranks
 
 
-def start_ledger(run_dir: Path, stack: ExitStack) -> str:
-    port = str(free_port())
-    command = [sys.executable, "-m", "lastgood.serve", str(run_dir), "--port", port]
-    ledger = stack.enter_context(subprocess.Popen(command, stdout=subprocess.DEVNULL))
-    stack.callback(ledger.terminate)
-    wait_for(lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=2).close() or True)
-    return f"127.0.0.1:{port}"
-
-
-def config(folder: Path, run_dir: Path, ledger: str) -> Path:
-    """Write a configuration as the documentation shows it, but for the scrape interval of one second."""
-    path = folder / "prometheus.yml"
-    path.write_text(
-        "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
-        "scrape_configs:\n"
-        "- job_name: ranks\n"
-        "  honor_labels: true\n"
-        f"  file_sd_configs: [{{files: ['{run_dir / 'targets.json'}'], refresh_interval: 1s}}]\n"
-        "- job_name: ledger\n"
-        "  honor_labels: true\n"
-        f"  static_configs: [{{targets: ['{ledger}']}}]\n"
-    )
-    return path
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, prometheus_program: str) -> Iterator[dict[str, Any]]:
     """Ten live ranks, the ledger, and a Prometheus that has scraped them all."""
@@ -121,14 +67,25 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, prometheus_program: str) -
         ports = [int(rank.stdout.readline()) for rank in ranks if rank.stdout]
         write_targets(run_dir, [("127.0.0.1", port) for port in ports])
         ledger = start_ledger(run_dir, stack)
-        prometheus = Prometheus(prometheus_program, config(folder, run_dir, ledger), stack)
+        prometheus = Prometheus(prometheus_program, folder, scraping(run_dir, ledger), stack)
         wait_for(lambda: prometheus.number('count(up{job="ranks"} == 1)') == RANKS)
         wait_for(lambda: prometheus.number('up{job="ledger"}') == 1)
         yield {"prometheus": prometheus, "ranks": ranks, "run_dir": run_dir}
 
 
+def of_all_ranks(prometheus: Prometheus, selector: str) -> list[dict[str, Any]]:
+    """Return these series when all ranks have answered: on a busy machine a scrape of one may time out."""
+
+    def complete() -> list[dict[str, Any]]:
+        found = prometheus.query(selector)
+        return found if len({series["metric"]["rank"] for series in found}) == RANKS else []
+
+    series: list[dict[str, Any]] = wait_for(complete)
+    return series
+
+
 def test_every_rank_is_scraped_through_targets_json_under_its_own_names(cluster: dict[str, Any]) -> None:
-    series = wait_for(lambda: cluster["prometheus"].query("lastgood_rank_info"))
+    series = of_all_ranks(cluster["prometheus"], "lastgood_rank_info")
     assert {(s["metric"]["rank"], s["metric"]["node"], s["metric"]["gpu_uuid"]) for s in series} == {
         (str(place.rank), place.node, place.gpu_uuid) for place in PLACES
     }
@@ -136,10 +93,11 @@ def test_every_rank_is_scraped_through_targets_json_under_its_own_names(cluster:
 
 
 def test_prometheus_holds_exactly_the_rank_series_of_the_catalogue(cluster: dict[str, Any]) -> None:
-    prometheus = cluster["prometheus"]
-    assert prometheus.number('count({__name__=~"lastgood_.+", job="ranks"})') == 36 * RANKS
-    names = {s["metric"]["__name__"] for s in prometheus.query('{__name__=~"lastgood_.+", job="ranks"}')}
-    assert names == {name for metric in exported("rank") for name in metric.series_names}
+    series = of_all_ranks(cluster["prometheus"], '{__name__=~"lastgood_.+", job="ranks"}')
+    assert len(series) == 36 * RANKS
+    assert {s["metric"]["__name__"] for s in series} == {
+        name for metric in exported("rank") for name in metric.series_names
+    }
 
 
 def test_every_finding_of_ten_ranks_that_die_at_once_is_there(cluster: dict[str, Any]) -> None:
@@ -155,4 +113,4 @@ def test_every_finding_of_ten_ranks_that_die_at_once_is_there(cluster: dict[str,
     assert named
     assert named <= {(str(place.rank), place.node) for place in PLACES} | {("unknown", "unknown")}
     wait_for(lambda: prometheus.number('count(up{job="ranks"} == 0)') == RANKS)
-    assert prometheus.number(findings) == RANKS
+    assert wait_for(lambda: prometheus.number(findings)) == RANKS
