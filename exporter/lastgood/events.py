@@ -121,7 +121,7 @@ class FindingData(TypedDict):
     phase: str  # finite: loss|local|reduced; conservation: reduce|flag; replica and replay: as in CheckData
     contained: bool  # the guard kept the step out of the weights on all ranks
     ranks: list[int]  # minority or candidates; empty when no rank stands out
-    devices: list[DeviceData]
+    devices: list[DeviceData]  # of `ranks`; of more than 64 the first
     tensor: str | None
     bucket: int | None
     observed: str  # hexadecimal fingerprint, number or words

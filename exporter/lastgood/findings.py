@@ -13,6 +13,8 @@ from lastgood.verdict import Ruling
 
 STOPPING = ("confirmed", "attributed")
 EXTREMES = 8
+MOST_DEVICES = 64
+"""A finding on more ranks lists the devices of so many; the attempt's topology has them all."""
 PATIENCE = 3
 """Skipped steps in a row after which policy ``stop`` stops."""
 
@@ -45,7 +47,7 @@ def finding_data(
         "phase": phase,
         "contained": contained,
         "ranks": sorted(ranks),
-        "devices": [place_data(places[rank]) for rank in sorted(ranks)],
+        "devices": [place_data(places[rank]) for rank in sorted(ranks)[:MOST_DEVICES]],
         "tensor": tensor,
         "bucket": bucket,
         "observed": observed,

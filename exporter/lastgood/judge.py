@@ -7,7 +7,7 @@ rank write it: the named one may be the only rank that still can, and readers dr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +22,8 @@ from lastgood.verdict import Ruling
 NORMS_KEPT: Final = 128
 """Steps of local gradient norms kept on each rank for the picture of a suspect against its peers."""
 PEERS_SHOWN: Final = 2
+MOST_WRITERS: Final = 8
+"""A symptom of thousands of ranks is not written thousands of times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Judge:
         payload = self.world.broadcast_json(payload)
         if self.world.rank in named:
             self.metrics.check(check, "failed", -1)
-        if self.world.rank == 0 or self.world.rank in named:
+        if self.world.rank in writers(ruling, named):
             self.publisher.write_facts(payload["findings"], payload["verdict"])
         action = payload["verdict"]["action"]
         self.skipped_in_a_row = self.skipped_in_a_row + 1 if action == "skip" else 0
@@ -132,6 +134,11 @@ class Judge:
         if self.world.rank == 0 and key not in self._said:
             self._said.add(key)
             warn(text)
+
+
+def writers(ruling: Ruling, named: Collection[int]) -> set[int]:
+    """Return the ranks that write a finding down: rank 0 and the named ones; of many a few, the accused first."""
+    return {0, *(sorted(named, key=lambda rank: (rank not in ruling.accused, rank))[:MOST_WRITERS])}
 
 
 def _message(headline: str, verdict: Mapping[str, Any], finding: Mapping[str, Any]) -> str:

@@ -11,6 +11,9 @@ Beyond the arbitration table (docs/checks.md), two of its rows are read with car
 - Evidence that accuses devices of several nodes in one replay round accuses nobody: two kinds of node in one job
   look exactly like that, and two broken nodes in one round do not happen before one of them is found.
 
+A symptom that many ranks share accuses none of them: one broken device does not make 100 others differ alike, but what
+they have in common does. Such evidence is confirmed, counted, and names nobody (:func:`shared_by_many`).
+
 Not covered: who stops and who goes on (policy), which steps are affected (:mod:`lastgood.windows`).
 """
 
@@ -84,6 +87,11 @@ class Majority:
 AGREED: Final = Ruling(status=None, confidence="exact", stands=False)
 """Nothing disagreed, so there is nothing to say."""
 
+MOST_NAMED: Final = 8
+"""So many ranks can be looked at one by one: the GPUs of a usual node."""
+MOST_TOLD: Final = 3
+"""Of ranks with the same evidence so many are told one by one, the others are counted."""
+
 ADVICE: Final = "Make the job deterministic (torch.use_deterministic_algorithms), or switch replay off."
 
 
@@ -115,6 +123,8 @@ def rule_replica(digests: Mapping[int, int], nodes: Mapping[int, str], tensor: s
     if outcome.result == "attributed":
         same = len(digests) - len(outcome.odd)
         holds = f"{same} of {len(digests)} replicas hold the same bits; {_names(outcome.odd, nodes)} held others."
+        if shared_by_many(outcome.odd, nodes):
+            return _symptom(outcome.odd, nodes, reasons_for=_sentences(holds, where))
         return _accuse(outcome.odd, nodes, reasons_for=_sentences(holds, where))
     if outcome.result == "software":
         reason = f"All {len(digests)} replicas differ from one another."
@@ -126,7 +136,7 @@ def rule_replica(digests: Mapping[int, int], nodes: Mapping[int, str], tensor: s
             reasons_against=(against,),
         )
     reason = f"{len(digests)} replicas hold {len(set(digests.values()))} different states and none has a majority."
-    return _suspend(outcome.odd, reasons_for=_sentences(reason, where))
+    return _tie(outcome.odd, nodes, _sentences(reason, where))
 
 
 def arbitrate(disputes: Sequence[Dispute], nodes: Mapping[int, str]) -> Ruling:
@@ -180,7 +190,14 @@ def rule_finite(nonfinite: Mapping[int, str], disputes: Sequence[Dispute], nodes
         return Ruling(status="suspicious", reasons_for=(reason,), stands=False)
     by_owner = {d.owner: d for d in disputes}
     rulings = [_rule_nonfinite(rank, nonfinite[rank], by_owner.get(rank), nodes) for rank in sorted(nonfinite)]
-    return _strongest(rulings, nodes)
+    return _strongest(rulings, nodes, _everybody(nonfinite, nodes))
+
+
+def _everybody(nonfinite: Mapping[int, str], nodes: Mapping[int, str]) -> str:
+    """Say that no rank stands out, when none does."""
+    if len(nonfinite) <= 2 or len(nonfinite) < len(nodes):
+        return ""
+    return f"All {len(nonfinite)} ranks were not finite in this step: what they share made it, and no rank stands out."
 
 
 def rule_conservation(odd: Sequence[int], world_size: int, nodes: Mapping[int, str], bucket: int) -> Ruling:
@@ -191,9 +208,11 @@ def rule_conservation(odd: Sequence[int], world_size: int, nodes: Mapping[int, s
         return Ruling(status="confirmed", confidence="high", reasons_for=(lost,), reasons_against=(same,))
     ranks = tuple(sorted(set(odd)))
     differs = f"The result of {_names(ranks, nodes)} differs from the others'."
-    if 2 * len(ranks) < world_size:
-        return _accuse(ranks, nodes, reasons_for=(lost, differs))
-    return _suspend(range(world_size), reasons_for=(lost, differs, "No result has a majority."))
+    if 2 * len(ranks) >= world_size:
+        return _tie(range(world_size), nodes, (lost, differs, "No result has a majority."))
+    if shared_by_many(ranks, nodes):
+        return _symptom(ranks, nodes, reasons_for=(lost, differs))
+    return _accuse(ranks, nodes, reasons_for=(lost, differs))
 
 
 # --- replay: one pair ------------------------------------------------------------------------------------------------
@@ -369,13 +388,19 @@ def _accuse_nonfinite(rank: int, what: str, d: Dispute, nodes: Mapping[int, str]
     return _accuse((rank,), nodes, nature=nature, reasons_for=(*reasons, f"Its own second run {own}."))
 
 
-def _strongest(rulings: Sequence[Ruling], nodes: Mapping[int, str]) -> Ruling:
-    """Join the rulings on single ranks: accused, else candidates, else suspicious; cleared only if all are."""
+def _strongest(rulings: Sequence[Ruling], nodes: Mapping[int, str], everybody: str) -> Ruling:
+    """Join the rulings on single ranks: accused, else candidates, else suspicious; cleared only if all are.
+
+    ``everybody`` is what to say first when no rank stands out.
+    """
     order: tuple[Status, ...] = ("attributed", "undecided", "suspicious", "cleared")
     status = next(s for s in order if any(r.status == s for r in rulings))
     accused = sorted({rank for r in rulings for rank in r.accused})
     candidates = sorted({rank for r in rulings for rank in r.candidates} - set(accused))
     deciding = [r for r in rulings if r.status == status]
+    others = [r for r in rulings if r.status != status]
+    if shared_by_many([*accused, *candidates], nodes):
+        return _symptom([*accused, *candidates], nodes, reasons_for=_sentences(everybody, *_told(deciding)))
     natures = {r.nature for r in deciding}
     return Ruling(
         status=status,
@@ -384,13 +409,17 @@ def _strongest(rulings: Sequence[Ruling], nodes: Mapping[int, str]) -> Ruling:
         candidates=tuple(candidates),
         nature=natures.pop() if len(natures) == 1 else "unknown",
         confidence=deciding[0].confidence,
-        reasons_for=_sentences(*(s for r in deciding for s in r.reasons_for)),
-        reasons_against=_sentences(
-            *(s for r in deciding for s in r.reasons_against),
-            *(s for r in rulings if r.status != status for s in r.reasons_for),
-        ),
+        reasons_for=_sentences("" if accused or candidates else everybody, *_told(deciding)),
+        reasons_against=_sentences(*(s for r in deciding[:MOST_TOLD] for s in r.reasons_against), *_told(others)),
         stands=any(r.stands for r in deciding),
     )
+
+
+def _told(rulings: Sequence[Ruling]) -> tuple[str, ...]:
+    """Return what speaks for each ruling, of many of them for the first few and how many more there are."""
+    shown = rulings if len(rulings) <= MOST_TOLD + 1 else rulings[:MOST_TOLD]
+    more = len(rulings) - len(shown)
+    return (*(s for r in shown for s in r.reasons_for), *([f"The same holds for {more} more ranks."] if more else []))
 
 
 # --- what all rulings share ------------------------------------------------------------------------------------------
@@ -422,6 +451,30 @@ def _accuse(
         reasons_for=reasons_for,
         reasons_against=reasons_against,
     )
+
+
+def shared_by_many(ranks: Sequence[int], nodes: Mapping[int, str]) -> bool:
+    """Tell whether evidence is a symptom of the job: on more ranks than one looks at, and on more than two nodes."""
+    return len(ranks) > MOST_NAMED and len({nodes.get(rank) for rank in ranks}) > 2
+
+
+def _symptom(ranks: Sequence[int], nodes: Mapping[int, str], *, reasons_for: tuple[str, ...]) -> Ruling:
+    """Confirm what many ranks share, and name none of them."""
+    places = len({nodes.get(rank) for rank in ranks})
+    shared = f"{len(ranks)} ranks of {places} nodes share it: look at what they have in common, not at one of them."
+    return Ruling(
+        status="confirmed",
+        confidence="high",
+        reasons_for=reasons_for,
+        reasons_against=(shared,),
+    )
+
+
+def _tie(ranks: Sequence[int], nodes: Mapping[int, str], reasons: tuple[str, ...]) -> Ruling:
+    """Rule where no side has a majority: few ranks are candidates, many are a symptom."""
+    if shared_by_many(ranks, nodes):
+        return _symptom(ranks, nodes, reasons_for=reasons)
+    return _suspend(ranks, reasons_for=reasons)
 
 
 def _suspend(

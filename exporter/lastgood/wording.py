@@ -236,6 +236,8 @@ def _cleared(incident: Incident) -> str:
     step = step_text(incident.step)
     if incident.check == "finite":
         word = nonfinite_word(_first(incident)).removeprefix("a ")
+        if many := _shared_by(incident):
+            return f"The {word} of {step_text(many)} ranks at step {step} came from the data or the software, no GPU."
         return f"The {word} at step {step} came from the data: it came back on another node."
     if incident.check == "replica":
         return f"The different weights at step {step} came from the software: no GPU is accused."
@@ -246,12 +248,23 @@ def _suspicion(incident: Incident) -> str:
     """Say a symptom: who saw it, since nobody is named yet."""
     if not _named(incident):
         return _nameless(incident)
-    subject = _capital(_subject(incident))
-    if incident.check != "finite":
-        return f"{subject} {_deed(incident)}."
+    many = _shared_by(incident)
+    subject = f"{step_text(many)} ranks" if many else _capital(_subject(incident))
+    return _had(incident, subject) if incident.check == "finite" else f"{subject} {_deed(incident)}."
+
+
+def _shared_by(incident: Incident) -> int:
+    """Return how many ranks showed the symptom, when they are too many to be named; else 0."""
+    finding = _first(incident)
+    return len(finding.ranks) if finding and len(finding.ranks) > _MOST_NAMED else 0
+
+
+def _had(incident: Incident, subject: str) -> str:
+    """Say whose numbers were not finite, and where."""
     finding = _first(incident)
     place = {"loss": "loss", "reduced": "averaged gradient"}.get(finding.phase if finding else "", "gradient")
-    return f"{subject} had {nonfinite_word(finding)} in its {place} at step {step_text(incident.step)}."
+    whose = "their" if _shared_by(incident) else "its"
+    return f"{subject} had {nonfinite_word(finding)} in {whose} {place} at step {step_text(incident.step)}."
 
 
 def _nameless(incident: Incident) -> str:
@@ -259,6 +272,8 @@ def _nameless(incident: Incident) -> str:
     match incident.check:
         case "conservation":
             return f"A wrong value was made inside the reduce {when}."
+        case "finite" if many := _shared_by(incident):
+            return _had(incident, f"{step_text(many)} ranks")
         case "finite":
             word = nonfinite_word(_first(incident))
             return f"{_capital(word)} came out of the reduce at step {step_text(incident.step)}."

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
 
 from lastgood import schema
 from lastgood.findings import action_of, finding_data, norm_spread, peers_evidence, quantile, verdict_data
+from lastgood.judge import writers
 from lastgood.state import Place
 from lastgood.verdict import Ruling
 
@@ -70,3 +72,18 @@ def test_progress_names_the_ranks_farthest_from_the_middle() -> None:
 
 def test_without_a_finite_norm_there_is_no_spread() -> None:
     assert norm_spread([math.nan]) == {}
+
+
+def test_a_finding_on_thousands_of_ranks_counts_them_all_and_lists_few_devices() -> None:
+    places = [Place(rank, f"node-{rank // 8}", f"cpu-{rank % 8}", rank % 8) for rank in range(16384)]
+    found = finding_data(check="finite", step=9, state_step=9, phase="loss", ranks=range(16384), places=places)
+    assert found["ranks"] == list(range(16384))
+    assert [d["rank"] for d in found["devices"]] == list(range(64))
+    assert len(json.dumps(found)) < 120_000
+
+
+def test_a_symptom_of_thousands_of_ranks_is_written_down_by_a_few_the_accused_first() -> None:
+    assert writers(Ruling(status="cleared"), range(16384)) == {0, 1, 2, 3, 4, 5, 6, 7}
+    assert writers(Ruling(status="attributed", accused=(900, 901)), range(16384)) == {0, 1, 2, 3, 4, 5, 900, 901}
+    assert writers(Ruling(status="attributed", accused=(3,)), {3}) == {0, 3}
+    assert writers(Ruling(status="suspicious"), ()) == {0}

@@ -314,7 +314,10 @@ def test_the_tensor_that_differs_is_named() -> None:
 
 def nan(owner: int = 3, **values: object) -> Dispute:
     return dispute(
-        owner, PAIRS[owner], None, **({"owner_first": 1, "partner_first": 0, "arbiter_first": None} | values)
+        owner,
+        PAIRS.get(owner, owner + 8),
+        None,
+        **({"owner_first": 1, "partner_first": 0, "arbiter_first": None} | values),
     )
 
 
@@ -389,3 +392,58 @@ def test_conservation_rulings(
 def test_conservation_accuses_only_a_strict_minority(odd: set[int], world: int) -> None:
     ruling = rule_conservation(sorted(r for r in odd if r < world), world, NODES, 1)
     assert 2 * len(ruling.accused) < world
+
+
+# --- symptoms of the whole job ---------------------------------------------------------------------------------------
+
+FLEET = {rank: f"node-{rank // 8:04}" for rank in range(4096)}
+
+
+def test_non_finite_everywhere_is_told_in_few_sentences_and_names_nobody() -> None:
+    everywhere = [nan(rank, partner_first=1) for rank in FLEET]
+    ruling = rule_finite(dict.fromkeys(FLEET, "loss"), everywhere, FLEET)
+    assert (ruling.status, ruling.scope, ruling.accused, ruling.candidates) == ("cleared", "job", (), ())
+    assert ruling.reasons_for[0] == (
+        "All 4096 ranks were not finite in this step: what they share made it, and no rank stands out."
+    )
+    assert ruling.reasons_for[-1] == "The same holds for 4093 more ranks."
+    assert len(ruling.reasons_for) == 5
+
+
+def test_a_device_among_many_cleared_ranks_is_still_the_first_that_is_said() -> None:
+    found = [nan(rank, partner_first=1) for rank in FLEET if rank != 3] + [nan(3, owner_second=1)]
+    ruling = rule_finite(dict.fromkeys(FLEET, "local"), found, FLEET)
+    assert (ruling.status, ruling.accused) == ("attributed", (3,))
+    assert "rank 3 (node-0000)" in ruling.reasons_for[0]
+    assert ruling.reasons_against[-1] == "The same holds for 4092 more ranks."
+    assert len(ruling.reasons_against) <= 5
+
+
+def test_non_finite_on_many_nodes_and_finite_elsewhere_accuses_none_of_them() -> None:
+    many = range(0, 800, 8)
+    ruling = rule_finite(dict.fromkeys(many, "loss"), [nan(rank, owner_second=0) for rank in many], FLEET)
+    assert (ruling.status, ruling.scope, ruling.accused, ruling.candidates) == ("confirmed", "job", (), ())
+    assert ruling.reasons_against == (
+        "100 ranks of 100 nodes share it: look at what they have in common, not at one of them.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("odd", "status", "accused"),
+    [
+        (range(8), "attributed", tuple(range(8))),  # one node
+        (range(16), "attributed", tuple(range(16))),  # two nodes
+        (range(0, 64, 8), "attributed", tuple(range(0, 64, 8))),  # as many as one looks at
+        (range(0, 72, 8), "confirmed", ()),
+        (range(2047), "confirmed", ()),
+        (range(2048), "confirmed", ()),  # no majority
+    ],
+)
+def test_replicas_and_results_that_differ_alike_on_many_nodes_accuse_nobody(
+    odd: range, status: str, accused: tuple[int, ...]
+) -> None:
+    for ruling in (
+        rule_replica({rank: int(rank in odd) for rank in FLEET}, FLEET, "layers.0"),
+        rule_conservation(odd, len(FLEET), FLEET, bucket=0),
+    ):
+        assert (ruling.status, ruling.accused, ruling.candidates) == (status, accused, ())

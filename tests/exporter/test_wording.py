@@ -6,6 +6,7 @@ import pytest
 from tests.app.fixtures import states
 
 from lastgood import wording
+from lastgood.events import Status
 from lastgood.state import Incident, LastGood, Place, Suspect, Window
 
 HEADLINES = {
@@ -41,6 +42,22 @@ def test_a_suspicious_reduce_names_no_rank() -> None:
     findings = tuple(replace(f, ranks=(), places=(), phase="reduced") for f in base.findings)
     incident = replace(base, status="suspicious", suspects=(), findings=findings)
     assert wording.headline(incident) == "NaN came out of the reduce at step 67. Not yet known why."
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ("suspicious", "16 384 ranks had NaN in their loss at step 67. Not yet known why."),
+        ("confirmed", "16 384 ranks had NaN in their loss at step 67. No rank stands out."),
+        ("cleared", "The NaN of 16 384 ranks at step 67 came from the data or the software, no GPU."),
+    ],
+)
+def test_a_symptom_of_the_whole_job_counts_its_ranks_and_names_none(status: Status, said: str) -> None:
+    base = about("nan")
+    places = tuple(Place(rank, f"node-{rank // 8}", f"cpu-{rank % 8}", rank % 8) for rank in range(64))
+    found = tuple(replace(f, ranks=tuple(range(16384)), places=places, phase="loss") for f in base.findings)
+    incident = replace(base, status=status, scope="job", suspects=(), findings=found)
+    assert wording.headline(incident) == said
 
 
 def test_a_job_that_does_not_repeat_itself_accuses_nobody() -> None:
