@@ -36,6 +36,8 @@ TRUSTED_MEANS: Final = "Trusted means audited on both sides, not proven."
 
 _NARROW_SPACE: Final = "\u202f"
 _MOST_NAMED: Final = 4
+MOST_RANKS: Final = 16
+"""So many ranks are listed: those of two usual nodes."""
 """More candidates than this are counted instead of named."""
 
 
@@ -112,10 +114,12 @@ def rank_text(place: Place) -> str:
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
-    """Return ``rank 3``, ``ranks 2 and 3``, ``ranks 1, 2 and 3``; ``no rank`` for none."""
+    """Return ``rank 3``, ``ranks 2 and 3``, ``ranks 1, 2 and 3``; ``no rank`` for none; of many the first, counted."""
     numbers = [str(rank) for rank in sorted(set(ranks))]
     if not numbers:
         return "no rank"
+    if len(numbers) > MOST_RANKS:
+        numbers = [*numbers[: MOST_RANKS // 2], f"{step_text(len(numbers) - MOST_RANKS // 2)} more"]
     return f"rank {numbers[0]}" if len(numbers) == 1 else f"ranks {joined(numbers)}"
 
 

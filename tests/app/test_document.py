@@ -200,3 +200,15 @@ def test_what_turns_the_writing_direction_is_spelled_out_and_comes_back() -> Non
 def test_every_format_is_made_from_the_document_alone(form: str, row: str) -> None:
     content = exported(states.ROWS[row]())
     assert render(document.loads(document.dumps(content)), form) == render(content, form) == render(content, form)
+
+
+def test_what_few_ranks_showed_stands_before_what_many_share_and_what_names_nobody() -> None:
+    base = states.nan()
+    own, many = base.incidents[0].findings[1], tuple(range(16384))
+    shared = replace(base.incidents[0].findings[0], ranks=many)
+    nobody = states.reduce_all().incidents[0].findings[0]
+    incident = replace(base.incidents[0], findings=(nobody, shared, own))
+    subjects = [row["subject"] for row in exported(base, incident)["evidence"] if row["result"] == "failed"]
+    assert subjects[0] == "rank 3"
+    assert subjects[-1] == "no rank stands out"
+    assert len(subjects[1]) < 60

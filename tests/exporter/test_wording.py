@@ -208,3 +208,9 @@ def test_the_cost_is_rising_until_the_incident_has_recovered() -> None:
     cost = about("gradient").cost
     assert wording.cost_text(cost, True) == ("50 steps", "12 min 32 s · 1.2 GPU-h", "from the resume step to recovery")
     assert wording.cost_text(replace(cost, rising=True), False)[2] == "still rising: not recovered"
+
+
+def test_few_ranks_are_listed_and_many_are_counted() -> None:
+    assert wording.ranks_text([]) == "no rank"
+    assert wording.ranks_text(range(16)).endswith("14 and 15")
+    assert wording.ranks_text(range(16384)) == "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 16\u202f376 more"

@@ -206,13 +206,18 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
 
 
 def _evidence(state: RunState, incident: Incident) -> Iterator[dict[str, Any]]:
-    for finding in incident.findings:
+    for finding in sorted(incident.findings, key=_exclusive):
         yield _failed(finding, incident)
     failed = {finding.check for finding in incident.findings}
     attempt = next((a for a in state.attempts if a.number == incident.attempt), None)
     for check in CHECKS:
         if check not in failed and attempt is not None:
             yield from _context(state, incident, attempt, check)
+
+
+def _exclusive(finding: Finding) -> float:
+    """Order evidence: what few ranks showed comes before what many share and what points at no rank."""
+    return len(finding.ranks) or math.inf
 
 
 def _failed(finding: Finding, incident: Incident) -> dict[str, Any]:
