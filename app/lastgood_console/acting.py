@@ -14,6 +14,7 @@ from lastgood.state import Incident
 from lastgood_console.actions import MOST_LETTERS, MOST_NAME_LETTERS, ActionError
 from lastgood_console.components.decision import sentence
 from lastgood_console.desk import LABELS, Desk, Saying, Visitor, possible
+from lastgood_console.pause import look_again
 from lastgood_console.store import current
 
 _SAVED: Final = "act-saved"
@@ -67,6 +68,7 @@ def _save(desk: Desk, incident: Incident, likeliest: str) -> None:
     except ActionError as problem:
         st.session_state[_key("problem", incident)] = sentence(str(problem))
         return
+    look_again()
     kept = f" Kept in {written.file}: {written.instead}." if written.instead else ""
     st.session_state["act-told"] = f"{LABELS[said.action]}: saved to the timeline.{kept}"
     st.session_state[_SAVED] = filled(_SAVED, 0) + 1

@@ -5,6 +5,7 @@ from importlib.resources import files
 import streamlit as st
 
 from lastgood_console.components.css import stylesheet
+from lastgood_console.pause import pause_switch
 
 HERE = files("lastgood_console")
 
@@ -16,4 +17,6 @@ overview = st.Page("views/overview.py", title="Overview", default=True)
 incident = st.Page("views/incident.py", title="Incident", url_path="incident")
 nodes = st.Page("views/nodes.py", title="Nodes", url_path="nodes")
 runbook = st.Page("views/runbook.py", title="Runbook", url_path="runbook", visibility="hidden")
-st.navigation([overview, incident, nodes, runbook], position="top").run()
+page = st.navigation([overview, incident, nodes, runbook], position="top")
+pause_switch()
+page.run()

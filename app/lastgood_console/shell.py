@@ -12,6 +12,7 @@ from lastgood_console.components.alert_facts import Alerts, read_alerts
 from lastgood_console.components.heads import freshness, rfc3339
 from lastgood_console.components.triage import RunRow, rows
 from lastgood_console.export.tokens import ThemeName
+from lastgood_console.pause import paused_html
 from lastgood_console.store import STALE_SECONDS, Snapshot, current
 
 TICK_SECONDS: Final = 2.0
@@ -27,8 +28,9 @@ def theme_name() -> ThemeName:
 
 
 def fresh_html(snapshot: Snapshot, now: float) -> str:
-    """Return how old the data is."""
-    return freshness(snapshot.read_at, now, STALE_SECONDS)
+    """Return how old the data is, and since when the visitor holds it still."""
+    age = freshness(snapshot.read_at, now, STALE_SECONDS)
+    return f"{paused} · {age}" if (paused := paused_html()) else age
 
 
 def all_alerts(snapshot: Snapshot, now: float) -> Alerts:

@@ -36,9 +36,10 @@ def open_page(
 
 
 def shown(app: AppTest) -> str:
-    """Return everything that the page says, without markup, in one line."""
+    """Return everything that the page says, without markup, in one line; without the switch in its head."""
     assert not app.exception, app.exception
-    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", _body(app.main)))).strip()
+    said = re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", _body(app.main)))).strip()
+    return said.removeprefix("Pause refresh").lstrip()
 
 
 def _body(element: Any) -> str:

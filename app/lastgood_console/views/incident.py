@@ -39,6 +39,7 @@ from lastgood_console.components.strip import key_html, layout, strip_html
 from lastgood_console.components.tables import Column, checkpoints_html, evidence_html, story_html, table_html
 from lastgood_console.components.triage import ALARM, WARN
 from lastgood_console.export.formats import FORMATS, render
+from lastgood_console.pause import news
 from lastgood_console.shell import (
     OVERVIEW_PAGE,
     TICK_SECONDS,
@@ -229,7 +230,7 @@ def replay_words(replay: CheckStatus | None, steps: int) -> str:
 @st.fragment(run_every=TICK_SECONDS)
 def page() -> None:
     """Draw the page, again at every tick."""
-    snapshot, seconds = current().snapshot(), current().clock()
+    snapshot, seconds = news()
     chosen = select(snapshot.states, st.query_params.get("run"), st.query_params.get("incident"))
     if chosen.problem:
         st.html(page_head("Nothing at this address.", chosen.problem, fresh_html(snapshot, seconds)))

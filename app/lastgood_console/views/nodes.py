@@ -11,8 +11,9 @@ from lastgood_console.components.device_rows import devices_html, named_head_htm
 from lastgood_console.components.devices import DeviceRow, consequence, headline, matching
 from lastgood_console.components.heads import empty, page_head, rfc3339, section
 from lastgood_console.components.tables import MOST_ROWS
+from lastgood_console.pause import news
 from lastgood_console.shell import TICK_SECONDS, all_alerts, fresh_html, link_to_incident, no_runs_html
-from lastgood_console.store import Snapshot, current
+from lastgood_console.store import Snapshot
 
 MOST_NAMED = 20
 MOST_LINKS = 3
@@ -59,7 +60,7 @@ def clear_search() -> None:
 @st.fragment(run_every=TICK_SECONDS)
 def page() -> None:
     """Draw the page, again at every tick."""
-    snapshot, seconds = current().snapshot(), current().clock()
+    snapshot, seconds = news()
     now = rfc3339(seconds)
     found = devices(snapshot.states, seconds)
     fresh = fresh_html(snapshot, seconds)

@@ -15,6 +15,7 @@ from lastgood_console.components.heads import empty, page_head, rfc3339, section
 from lastgood_console.components.run_row import run_html
 from lastgood_console.components.tables import INCIDENT_HEADS, incident_cells
 from lastgood_console.components.triage import RunRow, consequence, headline
+from lastgood_console.pause import news
 from lastgood_console.shell import (
     TICK_SECONDS,
     ask_for,
@@ -24,7 +25,7 @@ from lastgood_console.shell import (
     outside_alerts,
     runs_of,
 )
-from lastgood_console.store import Snapshot, current
+from lastgood_console.store import Snapshot
 
 MOST_INCIDENTS = 20
 LINK_WIDTH = 104
@@ -82,7 +83,7 @@ def about_one_run(wanted: str, known: bool) -> None:
 @st.fragment(run_every=TICK_SECONDS)
 def page() -> None:
     """Draw the page, again at every tick."""
-    snapshot, seconds = current().snapshot(), current().clock()
+    snapshot, seconds = news()
     now = rfc3339(seconds)
     if not snapshot.states:
         st.html(page_head("No runs.", "", fresh_html(snapshot, seconds)))

@@ -8,8 +8,8 @@ from lastgood_console.characters import escape
 from lastgood_console.components.alerts import facts_html, severity_mark
 from lastgood_console.components.heads import page_head, rfc3339
 from lastgood_console.components.tables import RULE
+from lastgood_console.pause import news
 from lastgood_console.shell import TICK_SECONDS, all_alerts, ask_for
-from lastgood_console.store import current
 
 
 def page_of(name: str, text: str) -> None:
@@ -28,7 +28,7 @@ def page_of(name: str, text: str) -> None:
 @st.fragment(run_every=TICK_SECONDS)
 def facts(name: str) -> None:
     """Draw when the alert fires and where it stands, again at every tick."""
-    snapshot, seconds = current().snapshot(), current().clock()
+    snapshot, seconds = news()
     found = all_alerts(snapshot, seconds).called(name)
     st.html(facts_html(RULE.get(name), found.standing, rfc3339(seconds)))
 
