@@ -19,10 +19,11 @@ from prometheus_client.exposition import generate_latest
 from lastgood import push_wire
 from lastgood.devices.reading import Reading
 from lastgood.events import fact_id
+from lastgood.incident_rows import MAX_SUSPECTS
 from lastgood.journal import JournalWriter, claim_attempt
 from lastgood.ledger import Ledger
 from lastgood.rank_metrics import RankMetrics
-from lastgood.run_metrics import MAX_SUSPECTS, RunMetrics
+from lastgood.run_metrics import RunMetrics
 from lastgood.state import Place
 from lastgood.topology_files import write_topology
 

@@ -20,7 +20,7 @@ from typing import Final, Literal, get_args
 
 from prometheus_client import Metric as Family
 
-from lastgood.events import CHECKS, Scope, Status
+from lastgood.events import CHECKS, Confidence, Nature, Scope, Status
 from lastgood.run_time import RESTART_REASONS, TIME_STATES
 from lastgood.state import IncidentState, Trust
 
@@ -93,6 +93,7 @@ _run = partial(_metric, "run", ("run",))
 _NEVER = "-1 = never."
 _NONE = "-1 = none."
 _OPEN = "Exists only while the incident is open."
+_RECENT = "The newest 8 incidents of the run, and up to 8 older ones that are open."
 _SENSOR = "Absent without a GPU, without this sensor, and when the driver no longer answers."
 
 RANK_METRICS: Final = (
@@ -133,6 +134,7 @@ RUN_METRICS: Final = (
     _run("run_step", "gauge", "steps", "Last step known from the journal"),
     _run("run_start_timestamp_seconds", "gauge", "seconds", "Unix time when the first attempt started"),
     _run("run_attempt_start_timestamp_seconds", "gauge", "seconds", "Unix time when the newest attempt started"),
+    _run("run_attempt_start_step", "gauge", "steps", "Step that the newest attempt went on from"),
     _run("run_last_event_timestamp_seconds", "gauge", "seconds", "Unix time of the newest event",
          "Lines of progress count: a run that trains writes one every 30 s."),
     _run("check_due_step", "gauge", "steps", "Step by which a check should have passed again",
@@ -158,6 +160,40 @@ RUN_METRICS: Final = (
          incident=None),
     _run("incident_start_timestamp_seconds", "gauge", "seconds", "Unix time of the first finding of an incident", _OPEN,
          incident=None),
+    _run("incident_info", "gauge", "info", "What a recent incident is, always 1", _RECENT,
+         incident=None, check=CHECKS, status=get_args(Status), scope=get_args(Scope), nature=get_args(Nature),
+         confidence=get_args(Confidence), state=get_args(IncidentState)),
+    _run("incident_suspect_info", "gauge", "info", "A device that a recent incident names, always 1",
+         f"{_RECENT} At most 8 per incident.",
+         incident=None, role=("accused", "candidate"), rank=None, node=None, gpu_uuid=None, slot=None),
+    _run("incident_suspects", "gauge", "", "Devices that a recent incident names", _RECENT, incident=None),
+    _run("incident_findings", "gauge", "", "Findings of a recent incident by check",
+         f"{_RECENT} Absent for a check that found nothing.", incident=None, check=CHECKS),
+    _run("incident_finding_attempt", "gauge", "", "Attempt of the first finding of a recent incident", _RECENT,
+         incident=None),
+    _run("incident_finding_step", "gauge", "steps", "Step of the first finding of a recent incident", _RECENT,
+         incident=None),
+    _run("incident_other_nodes", "gauge", "", "1 while nodes that a recent incident does not name were there too",
+         _RECENT, incident=None),
+    _run("incident_onset_attempt", "gauge", "", "Attempt in which the window of a recent incident starts or ends",
+         f"{_RECENT} Absent without a window.", incident=None, edge=("start", "end")),
+    _run("incident_onset_step", "gauge", "steps", "Window of a recent incident: the corruption began after start, by "
+         "end", f"{_RECENT} Absent without a window.", incident=None, edge=("start", "end")),
+    _run("incident_contained", "gauge", "", "1 when the wrong value of a recent incident was kept out of the weights",
+         f"{_RECENT} Absent without a window.", incident=None),
+    _run("incident_timestamp_seconds", "gauge", "seconds", "Unix time when a recent incident was opened, recovered or "
+         "closed", f"{_RECENT} Absent for what has not happened.",
+         incident=None, moment=("opened", "recovered", "closed")),
+    _run("incident_recovery_attempt", "gauge", "", "Attempt that recovered from a recent incident",
+         f"{_RECENT} Absent before that.", incident=None),
+    _run("incident_last_good_attempt", "gauge", "", "Attempt of the checkpoint that a recent incident says to resume "
+         "from", f"{_NONE} {_RECENT} Absent where nothing has to be resumed.", incident=None, trust=get_args(Trust)),
+    _run("incident_last_good_step", "gauge", "steps", "Step of the checkpoint that a recent incident says to resume "
+         "from", f"{_NONE} {_RECENT} Absent where nothing has to be resumed.", incident=None, trust=get_args(Trust)),
+    _run("incident_lost_steps", "gauge", "steps", "Steps that a recent incident has cost", _RECENT, incident=None),
+    _run("incident_lost_seconds", "gauge", "seconds", "Time that a recent incident has cost", _RECENT, incident=None),
+    _run("incident_lost_device_seconds", "gauge", "seconds", "Time of all devices that a recent incident has cost",
+         _RECENT, incident=None),
     _run("incidents", "gauge", "", "Incidents of the run by their state", status=get_args(IncidentState)),
     _run("checkpoint_last_step", "gauge", "steps", "Step of the newest checkpoint", _NONE),
     _run("checkpoint_last_timestamp_seconds", "gauge", "seconds", "Unix time of the newest checkpoint",
@@ -166,6 +202,8 @@ RUN_METRICS: Final = (
     _run("checkpoint_last_trusted_timestamp_seconds", "gauge", "seconds", "Unix time of the newest trusted checkpoint",
          "Absent without a trusted checkpoint."),
     _run("last_good_step", "gauge", "steps", "Step of the checkpoint a person should resume from", _NONE),
+    _run("last_good_attempt", "gauge", "", "Attempt of the checkpoint a person should resume from", _NONE,
+         trust=get_args(Trust)),
     _run("checkpoint_interval_seconds", "gauge", "seconds", "Median time between the last saves of the newest attempt",
          "Absent before the second save."),
     _run("checkpoints", "gauge", "", "Checkpoints of the run by how far they can be trusted", trust=get_args(Trust)),

@@ -19,8 +19,9 @@ from typing import Final, Protocol, get_args
 
 from prometheus_client import Metric as Family
 
-from lastgood.catalogue import PREFIX, UNKNOWN, exported, label_value
+from lastgood.catalogue import PREFIX, exported, label_value
 from lastgood.events import CHECKS, ProgressData, timestamp_of
+from lastgood.incident_rows import incident_rows
 from lastgood.run_time import (
     RESTART_REASONS,
     Span,
@@ -32,10 +33,8 @@ from lastgood.run_time import (
     silence,
     spans,
 )
-from lastgood.state import Attempt, Checkpoint, CheckStatus, Device, Incident, IncidentState, RunState, Trust
+from lastgood.state import Attempt, Checkpoint, CheckStatus, Device, RunState, Trust
 
-MAX_SUSPECTS: Final = 8
-"""Alerts of one incident: thousands of candidates are one incident, not thousands of alerts."""
 PROGRESS_SECONDS: Final = 30.0
 INTERVAL_SAVES: Final = 10  # newest saves whose median distance is the save interval
 PER_STEP_CHECKS: Final = ("finite", "conservation")
@@ -119,7 +118,7 @@ def run_rows(state: RunState, progress: ProgressData) -> Iterator[Row]:
     if state.attempt is not None:
         yield from _check_rows(state.checks, state.attempt, progress)
     yield from _finding_rows(state)
-    yield from _incident_rows(state.incidents)
+    yield from incident_rows(state.incidents)
     yield from _checkpoint_rows(state)
     yield from _save_rows(state)
 
@@ -153,6 +152,7 @@ def _attempt_rows(state: RunState, progress: ProgressData) -> Iterator[Row]:
         yield "run_last_event_timestamp_seconds", (), last_heard(state)
         yield "run_attempt", (), float(state.attempt.number)
         yield "run_world_size", (), float(state.attempt.world_size)
+        yield "run_attempt_start_step", (), float(state.attempt.from_step)
         yield "run_step", (), float(max(state.attempt.last_step, progress.get("step", -1)))
 
 
@@ -186,34 +186,6 @@ def _finding_rows(state: RunState) -> Iterator[Row]:
         yield "finding_last_timestamp_seconds", (check,), _unix_seconds(newest.at) if newest else None
 
 
-def _incident_rows(incidents: Iterable[Incident]) -> Iterator[Row]:
-    incidents = tuple(incidents)
-    counts = Counter(incident.state for incident in incidents)
-    for state in get_args(IncidentState):
-        yield "incidents", (state,), float(counts[state])
-    for incident in incidents:
-        if incident.state in ("open", "reopened"):
-            yield from _open_incident_rows(incident)
-
-
-def _open_incident_rows(incident: Incident) -> Iterator[Row]:
-    resume = float(incident.resume.step) if incident.resume else -1.0
-    what = (incident.id, incident.check, incident.status, incident.scope)
-    for who in _suspects(incident):
-        yield "incident_resume_step", (*what, *who), resume
-    if incident.window is not None:
-        yield "incident_window_start_step", (incident.id,), float(incident.window.start)
-        yield "incident_window_end_step", (incident.id,), float(incident.window.end)
-    yield "incident_start_timestamp_seconds", (incident.id,), _unix_seconds(incident.opened_at)
-
-
-def _suspects(incident: Incident) -> list[tuple[object, ...]]:
-    """Return (rank, node, gpu_uuid) of the first suspects; one unknown when the incident names nobody."""
-    named: list[tuple[object, ...]] = [(who.rank, who.node, who.gpu_uuid) for who in incident.suspects]
-    most = MAX_SUSPECTS - (incident.scope == "node")  # the alert about the node is one more
-    return list(dict.fromkeys(named))[:most] or [(UNKNOWN, UNKNOWN, UNKNOWN)]
-
-
 def _checkpoint_rows(state: RunState) -> Iterator[Row]:
     trusted = [checkpoint for checkpoint in state.checkpoints if checkpoint.trust == "trusted"]
     for name, newest in (
@@ -223,6 +195,7 @@ def _checkpoint_rows(state: RunState) -> Iterator[Row]:
         yield f"{name}_step", (), float(newest.step) if newest else -1.0
         yield f"{name}_timestamp_seconds", (), _unix_seconds(newest.saved_at) if newest else None
     yield "last_good_step", (), float(state.last_good.step)
+    yield "last_good_attempt", (state.last_good.trust,), float(state.last_good.attempt)
     yield "checkpoint_interval_seconds", (), _save_interval(state.checkpoints)
     counts = Counter(checkpoint.trust for checkpoint in state.checkpoints)
     for trust in get_args(Trust):

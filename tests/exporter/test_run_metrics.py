@@ -118,6 +118,7 @@ def status(check: str, **changes: Any) -> CheckStatus:
 def test_a_running_run_says_attempt_size_step_and_last_event(read: Any) -> None:
     value = read(RUNNING)
     assert [value(f"run_{name}") for name in ("active", "attempt", "world_size", "step")] == [1, 2, 6, 110]
+    assert value("run_attempt_start_step") == 50
     assert value("run_last_event_timestamp_seconds") == T0 + 60
 
 
@@ -191,20 +192,45 @@ def test_an_incident_that_names_nobody_still_has_a_series(read: Any) -> None:
     assert value("incident_window_start_step", incident="r-3f2") is None
 
 
+OF_ALERTS = {f"lastgood_incident_{name}" for name in (
+    "resume_step", "window_start_step", "window_end_step", "start_timestamp_seconds")}  # fmt: skip
+"""Series that alerts read: there while the incident is open."""
+
+
+def of_incidents(registry: CollectorRegistry) -> tuple[int, int]:
+    """Return how many series alerts read, and how many facts of recent incidents there are."""
+    names = [sample.name for family in registry.collect() for sample in family.samples if "incident" in sample.labels]
+    alerts = sum(name in OF_ALERTS for name in names)
+    return alerts, len(names) - alerts
+
+
 @pytest.mark.parametrize(("state", "there"), [("open", 4), ("reopened", 4), ("recovered", 0), ("closed", 0)])
-def test_series_of_an_incident_exist_only_while_it_is_open(
+def test_series_that_alerts_read_exist_only_while_the_incident_is_open(
     registry: CollectorRegistry, read: Any, state: str, there: int
 ) -> None:
-    read(replace(RUNNING, incidents=(incident(state),)))
+    value = read(replace(RUNNING, incidents=(incident(state),)))
+    assert of_incidents(registry)[0] == there
+    assert value("incident_info", incident="r-3f2", check="replay", status="attributed", scope="gpu",
+                 nature="persistent", confidence="exact", state=state) == 1  # fmt: skip
+
+
+def test_only_the_newest_incidents_have_facts_and_older_ones_while_they_are_open(
+    registry: CollectorRegistry, read: Any
+) -> None:
+    closed = tuple(replace(incident("closed"), id=f"r-{number:03}") for number in range(400))
+    read(replace(RUNNING, incidents=(*closed, incident("open"))))
     samples = [sample for family in registry.collect() for sample in family.samples]
-    assert sum("incident" in sample.labels for sample in samples) == there
+    told = [sample.labels["incident"] for sample in samples if sample.name == "lastgood_incident_info"]
+    assert told == [*(f"r-{number:03}" for number in range(8)), "r-3f2"]
 
 
 def test_a_thousand_candidates_are_eight_series(registry: CollectorRegistry, read: Any) -> None:
     many = tuple(Suspect(rank, f"node-{rank}", "cpu-0", 0) for rank in range(1000))
     read(replace(RUNNING, incidents=(incident(suspects=many),)))
     samples = [sample for family in registry.collect() for sample in family.samples]
-    assert sum("incident" in sample.labels for sample in samples) == 8 + 3
+    assert of_incidents(registry)[0] == 8 + 3
+    assert sum(sample.name == "lastgood_incident_suspect_info" for sample in samples) == 8
+    assert registry.get_sample_value("lastgood_incident_suspects", {"run": "r", "incident": "r-3f2"}) == 1000
 
 
 def test_an_accused_node_leaves_room_for_the_alert_about_it(registry: CollectorRegistry, read: Any) -> None:
@@ -302,7 +328,15 @@ FULL = replace(
     RUNNING,
     checks=tuple(status(check) for check in CHECKS),
     findings=tuple(finding(check, 2, 60) for check in CHECKS),
-    incidents=(incident(suspects=tuple(Suspect(rank, "node-b", "", 0) for rank in range(8))),),
+    incidents=(
+        incident(
+            suspects=tuple(Suspect(rank, "node-b", "", 0) for rank in range(8)),
+            findings=(finding("replay", 1, 100),),
+            recovered_by=2,
+            recovered_at=at(9),
+            closed_at=at(10),
+        ),
+    ),  # fmt: skip
     checkpoints=(checkpoint(0, "trusted"), checkpoint(25, "trusted", saved=5.0)),
 )
 KNOWS = {
@@ -323,9 +357,9 @@ def test_every_metric_has_exactly_the_labels_of_the_catalogue(registry: Collecto
     assert "NaN" not in generate_latest(registry).decode()
 
 
-def test_a_run_has_about_80_series_and_11_more_per_open_incident(registry: CollectorRegistry, read: Any) -> None:
+def test_a_run_has_about_80_series_and_few_more_per_recent_incident(registry: CollectorRegistry, read: Any) -> None:
     read(FULL, **KNOWS)
     samples = [sample for family in registry.collect() for sample in family.samples if "run" in sample.labels]
-    of_incidents = sum("incident" in sample.labels for sample in samples)
-    assert of_incidents == 11
-    assert len(samples) - of_incidents <= 80
+    alerts, facts = of_incidents(registry)
+    assert (alerts, facts) == (11, 28)
+    assert len(samples) - alerts - facts <= 80
