@@ -15,15 +15,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from itertools import groupby, pairwise
-from typing import Any, Final, cast
+from itertools import pairwise
+from typing import Any, Final, TypeVar, cast
 
 from lastgood import people, wording
 from lastgood.events import CHECKS, CheckName, Event
 from lastgood.peers import Peers, peers
 from lastgood.state import Attempt, CheckRound, FailedSave, Finding, Incident, Point, RunState, Window
 from lastgood.step_clock import StepClock
-from lastgood.timeline_alerts import alert_entries, condensed, excursion_entries
+from lastgood.timeline_alerts import alert_entries, excursion_entries
+from lastgood.timeline_density import condensed, narrowed
 from lastgood.timeline_entry import LANES, SAID_KINDS, TimelineEntry, Tone, entry_of, first_text, timed_entry
 
 __all__ = [
@@ -40,10 +41,6 @@ __all__ = [
     "peers",
     "story",
 ]
-
-MOST_MARKS: Final = 600
-"""With more marks, the picture narrows to the window's surroundings and passes merge into spans. Alerts alike count as
-few, since pictures condense them."""
 
 _PHASES: Final = {"loss": " in the loss", "local": " before the reduce", "reduced": " after the reduce"}
 STATUS_TONES: Final[Mapping[str, Tone]] = {
@@ -63,9 +60,14 @@ _ACTIONS: Final = {
 }
 
 
-def entries(state: RunState, incident: Incident) -> tuple[TimelineEntry, ...]:
-    """Return the incident's timeline, ordered by when things were known, then by when they happened."""
-    shown = attempts_of(state, incident)
+def entries(
+    state: RunState, incident: Incident, attempts: Sequence[Attempt] | None = None
+) -> tuple[TimelineEntry, ...]:
+    """Return the incident's timeline, ordered by when things were known, then by when they happened.
+
+    ``attempts``: all that happened in these, for a picture that thins out by itself; else what the incident is about.
+    """
+    shown = attempts_of(state, incident) if attempts is None else attempts
     clock = StepClock(state)
     found = [
         *_attempts(shown, incident),
@@ -78,8 +80,8 @@ def entries(state: RunState, incident: Incident) -> tuple[TimelineEntry, ...]:
         *_restarts(state, shown),
         *_outcome(incident),
     ]
-    if _are_many(found):
-        found = _merged(_near(found, incident, clock))
+    if attempts is None:
+        found = narrowed(found, incident, clock)
     found += _steps(found, shown, incident, clock)
     return tuple(sorted(found, key=lambda e: (e.known_at, e.at, LANES.index(e.lane), e.text)))
 
@@ -175,11 +177,14 @@ def _step_ticks(found: Sequence[TimelineEntry], attempt: Attempt, window: Window
 # checks
 
 
+_Checked = TypeVar("_Checked", CheckRound, Finding)
+
+
 def _checks(state: RunState, shown: Sequence[Attempt]) -> Iterator[TimelineEntry]:
+    all_rounds, all_failed = _by_attempt_and_check(state.rounds), _by_attempt_and_check(state.findings)
     for attempt in shown:
         for check in CHECKS:
-            rounds = [r for r in state.rounds if r.attempt == attempt.number and r.check == check]
-            failed = [f for f in state.findings if f.attempt == attempt.number and f.check == check]
+            rounds, failed = all_rounds.get((attempt.number, check), []), all_failed.get((attempt.number, check), [])
             if _is_off(attempt, check) and not rounds and not failed:
                 yield _off(attempt, check)
                 continue
@@ -188,6 +193,13 @@ def _checks(state: RunState, shown: Sequence[Attempt]) -> Iterator[TimelineEntry
             yield from (_round(r) for r in rounds)
             known = {r.step for r in rounds if r.result == "failed"}
             yield from (_failure(f) for f in failed if f.step not in known)
+
+
+def _by_attempt_and_check(found: Iterable[_Checked]) -> dict[tuple[int, str], list[_Checked]]:
+    out: dict[tuple[int, str], list[_Checked]] = {}
+    for one in found:
+        out.setdefault((one.attempt, one.check), []).append(one)
+    return out
 
 
 def _is_off(attempt: Attempt, check: CheckName) -> bool:
@@ -251,6 +263,7 @@ def _findings(incident: Incident, clock: StepClock) -> Iterator[TimelineEntry]:
             ),
             happened=happened,
             at=min(began or finding.at, finding.at),
+            ranks=finding.ranks,
         )
     for verdict in incident.verdicts:
         names = wording.joined([wording.rank_text(s) for s in verdict.suspects], "or") if verdict.suspects else ""
@@ -310,15 +323,16 @@ def _annotation(event: Event) -> TimelineEntry:
 def _restarts(state: RunState, shown: Sequence[Attempt]) -> Iterator[TimelineEntry]:
     """Yield the restarts: as journaled, else as the gap between two attempts shows them."""
     told = {event.attempt: event for event in state.restarts}
+    numbers = {attempt.number for attempt in shown}
     for before, after in pairwise(state.attempts):
-        if after in shown and after.number == before.number + 1:
+        if after.number in numbers and after.number == before.number + 1:
             event = told.pop(after.number, None)
             gone = {p.node for p in before.places} - {p.node for p in after.places} if after.places else set()
             excluded = [str(n) for n in event.data.get("excluded") or []] if event else sorted(gone)
             began = before.ended_at or before.last_event_at
             yield _restart(after.number, began, after.started_at, excluded, "launcher" if event else "lastgood")
     for number, event in told.items():
-        if any(attempt.number == number for attempt in shown):
+        if number in numbers:
             seconds = timedelta(seconds=_seconds(event.data.get("seconds")))
             began = (wording.moment(event.time) - seconds).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
             yield _restart(number, began, event.time, [str(n) for n in event.data.get("excluded") or []], "launcher")
@@ -377,42 +391,3 @@ def injection_text(events: Sequence[Event]) -> str:
         when = f" in steps {wording.step_text(min(steps))} to {wording.step_text(max(steps))} ({len(events)} times)"
     where = (f" on rank {rank}" if rank is not None else "") + f" of attempt {events[0].attempt}"
     return f"fault injected on purpose: {fault}{where}{when}" + (f" ({what})" if what else "")
-
-
-# many marks
-
-
-def _are_many(found: Sequence[TimelineEntry]) -> bool:
-    return len(condensed(found)) > MOST_MARKS
-
-
-def _near(found: list[TimelineEntry], incident: Incident, clock: StepClock) -> list[TimelineEntry]:
-    """Keep what lies around the window: as much before it as it is long (and a minute), and all that followed.
-
-    What people said is kept whenever they said it, and every alert: whoever exports an incident has all of them.
-    """
-    window = incident.window
-    began = (clock.at(Point(window.start_attempt, window.start)) if window else None) or incident.opened_at
-    length = wording.moment(incident.opened_at) - wording.moment(began) + timedelta(minutes=1)
-    low = (wording.moment(began) - length).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    end = incident.recovered_at or incident.closed_at or max(e.until for e in found)
-    high = (wording.moment(end) + length).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    kept = SAID_KINDS | {"alert"}
-    near = [e for e in found if (e.until >= low and e.at <= high) or e.kind in kept]
-    return [e if e.kind in kept else replace(e, at=max(e.at, low), until=min(e.until, high)) for e in near]
-
-
-def _merged(found: list[TimelineEntry]) -> list[TimelineEntry]:
-    """Merge neighbouring passes of one check into one span, when there are still too many marks."""
-    if not _are_many(found):
-        return found
-    rest = [e for e in found if e.lane not in CHECKS]
-    checks = sorted((e for e in found if e.lane in CHECKS), key=lambda e: (e.lane, e.attempt or 0, e.at))
-    for (_, _, kind), group in groupby(checks, key=lambda e: (e.lane, e.attempt, e.kind)):
-        run = list(group)
-        if kind == "passed" and len(run) > 1:
-            text = f"{run[0].lane} passed {len(run)} times"
-            rest.append(replace(run[0], kind="ran", until=run[-1].until, known_at=run[-1].known_at, text=text))
-        else:
-            rest += run
-    return rest

@@ -7,7 +7,7 @@ Pure: no files, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -15,9 +15,6 @@ from lastgood import alert_story, excursion_story
 from lastgood.state import Incident, RunState
 from lastgood.step_clock import StepClock
 from lastgood.timeline_entry import TimelineEntry, Tone, entry_of
-
-MOST_ALIKE: Final = 5
-"""Of more alerts that say the same, the last shown one speaks for all the others."""
 
 _MARKS: Final[Mapping[str, tuple[Tone, str]]] = {"critical": ("critical", "▼"), "warning": ("warning", "▽")}
 
@@ -40,23 +37,6 @@ def _alert_mark(status: str, severity: str) -> tuple[Tone, str]:
     if status == "lost":
         return "missing", "–"
     return ("info", "i") if status == "resolved" else _MARKS.get(severity, ("info", "i"))
-
-
-def condensed(timeline: Iterable[TimelineEntry]) -> tuple[TimelineEntry, ...]:
-    """Put what more than a few alerts say in the same words into one entry, for pictures and tables."""
-    found = tuple(timeline)
-    alike: dict[str, list[TimelineEntry]] = {}
-    for entry in found:
-        if entry.kind == "alert":
-            alike.setdefault(entry.text.partition(": ")[0], []).append(entry)
-    instead: dict[int, TimelineEntry | None] = {}
-    for short, entries in alike.items():
-        rest = entries[MOST_ALIKE - 1 :]
-        if len(rest) > 1:
-            until = max(entry.until for entry in rest)
-            instead |= dict.fromkeys(map(id, rest))
-            instead[id(rest[0])] = replace(rest[0], text=f"{len(rest)} more like it: {short}", until=until)
-    return tuple(kept for entry in found if (kept := instead.get(id(entry), entry)) is not None)
 
 
 def excursion_entries(state: RunState, incident: Incident, clock: StepClock) -> Iterator[TimelineEntry]:

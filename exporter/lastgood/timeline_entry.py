@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -34,6 +34,7 @@ class TimelineEntry:
 
     ``at`` and ``until`` are when it happened (equal for a mark), ``known_at`` when it was known, all RFC 3339 in UTC.
     ``happened`` says the first in words: steps where steps are known, else a clock time.
+    ``ranks``: of a finding, those that it is about.
     """
 
     lane: str
@@ -49,6 +50,7 @@ class TimelineEntry:
     known_at: str
     text: str
     who: str
+    ranks: Sequence[int] = ()
 
     @property
     def in_story(self) -> bool:

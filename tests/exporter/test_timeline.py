@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from tests.app.fixtures import states
 
-from lastgood import timeline
+from lastgood import timeline, timeline_density
 from lastgood.events import CHECKS
 from lastgood.state import Attempt, FailedSave, Incident, Parent, Point, RunState
 from lastgood.timeline import TimelineEntry
+from lastgood.timeline_entry import entry_of
 
 
 def entries(state: RunState) -> tuple[TimelineEntry, ...]:
@@ -179,7 +180,7 @@ def long_run() -> tuple[RunState, Incident]:
 def test_a_long_run_narrows_to_the_window_and_stays_small() -> None:
     state, about = long_run()
     found = timeline.entries(state, about)
-    assert len(found) < timeline.MOST_MARKS
+    assert len(found) < timeline_density.MOST_MARKS
     assert min(e.step or 200_000 for e in found if e.kind == "saved") > 199_000
 
 
@@ -250,3 +251,32 @@ def test_what_people_say_long_after_a_long_run_is_kept() -> None:
     note = states.event("note", 9_000_000, 1, {"text": "at last", "author": "mira", "incident": about.id})
     found = timeline.entries(state, replace(about, actions=(note,)))
     assert [(e.text, e.who) for e in found if e.at == states.at(9_000_000)] == [("Note: at last", "mira")]
+
+
+def burst(count: int, apart: float, check: str = "Replay") -> list[TimelineEntry]:
+    """Return findings of ranks 0, 1, 2 ... so many seconds apart."""
+    return [
+        replace(
+            entry_of("findings", "finding", "accused", "◆", 1, 100, states.at(n * apart), f"{check} failed: x"),
+            ranks=(n,),
+        )
+        for n in range(count)
+    ]  # fmt: skip
+
+
+def test_a_burst_of_findings_is_one_entry_that_counts_findings_and_ranks() -> None:
+    (told,) = timeline.condensed(burst(212, 0.5))
+    assert told.text == f"212 findings, 212 ranks: replay, until {states.at(105.5)[11:19]}"
+    assert (told.at, told.until) == (states.at(0), states.at(105.5))
+    assert told.ranks == tuple(range(212))
+
+
+def test_few_findings_findings_far_apart_and_those_of_another_check_are_told_each() -> None:
+    assert len(timeline.condensed(burst(5, 0.5))) == 5
+    assert len(timeline.condensed(burst(12, 61.0))) == 12
+    assert len(timeline.condensed([*burst(4, 1.0), *burst(4, 1.0, "Finite")])) == 8
+
+
+def test_a_picture_may_ask_for_all_that_happened_in_attempts_of_its_choice() -> None:
+    state, about = long_run()
+    assert len([e for e in timeline.entries(state, about, state.attempts) if e.kind == "saved"]) == 2000
