@@ -48,9 +48,12 @@ class HttpAddress:
         self.has_login = "@" in parts.netloc
         self.shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
-    def connection(self, timeout: float) -> http.client.HTTPConnection:
-        """Return a connection that its first request opens. ``timeout``: seconds that each wait may take."""
+    def connection(self, timeout: float, authorities: str | None = None) -> http.client.HTTPConnection:
+        """Return a connection that its first request opens. ``timeout``: seconds that each wait may take.
+
+        ``authorities``: file of the certificates to trust instead of the system's. Raises ``OSError`` when it is none.
+        """
         if self.secure:
-            context = ssl.create_default_context()
+            context = ssl.create_default_context(cafile=authorities)
             return http.client.HTTPSConnection(self.host, self.port, timeout=timeout, context=context)
         return http.client.HTTPConnection(self.host, self.port, timeout=timeout)

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Final, cast
 
 MOST_BYTES: Final = 1 << 16
-"""Of a whole answer: status, headers, what is read of the body."""
+"""Of a whole answer, where nobody says otherwise: status, headers, what is read of the body."""
 REST_BYTES: Final = 4096
 """Of a body beyond its text, to find its end and use the connection again."""
 
@@ -40,16 +40,18 @@ def post(
     *,
     seconds: float,
     text_bytes: int,
+    most_bytes: int = MOST_BYTES,
 ) -> Answer:
     """Post, and return the answer. The connection stays open only where all of the answer was read.
 
-    Raises ``OSError`` (``TimeoutError`` after ``seconds``) or ``HTTPException``; the connection is closed then.
+    ``text_bytes``: what is read of the body; ``most_bytes``: what the whole answer may have. Raises ``OSError``
+    (``TimeoutError`` after ``seconds``) or ``HTTPException``; the connection is closed then.
     """
     deadline = time.monotonic() + seconds
     connection.timeout = seconds
     if connection.sock is not None:
         connection.sock.settimeout(seconds)
-    connection.response_class = cast(type[http.client.HTTPResponse], partial(_Response, deadline))
+    connection.response_class = cast(type[http.client.HTTPResponse], partial(_Response, deadline, most_bytes))
     try:
         connection.request("POST", path, body, headers)
         response = connection.getresponse()
@@ -69,17 +71,17 @@ def post(
 class _Response(http.client.HTTPResponse):
     """A response whose every byte is read before ``deadline``, monotonic seconds."""
 
-    def __init__(self, deadline: float, sock: socket.socket, *args: Any, **options: Any) -> None:
+    def __init__(self, deadline: float, most_bytes: int, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
         self.fp.close()  # the file, not the socket
-        self.fp = io.BufferedReader(_Bounded(sock, deadline))
+        self.fp = io.BufferedReader(_Bounded(sock, deadline, most_bytes))
 
 
 class _Bounded(io.RawIOBase):
     """What comes from a socket, until a deadline and up to a size."""
 
-    def __init__(self, sock: socket.socket, deadline: float) -> None:
-        self._sock, self._deadline, self._left_bytes = sock, deadline, MOST_BYTES
+    def __init__(self, sock: socket.socket, deadline: float, most_bytes: int) -> None:
+        self._sock, self._deadline, self._most_bytes, self._left_bytes = sock, deadline, most_bytes, most_bytes
         self._file = sock.makefile("rb", buffering=0)
 
     def readable(self) -> bool:
@@ -95,7 +97,7 @@ class _Bounded(io.RawIOBase):
         size = self._file.readinto(buffer)
         self._left_bytes -= size or 0
         if self._left_bytes < 0:
-            raise http.client.HTTPException(f"the answer is longer than {MOST_BYTES} bytes")
+            raise http.client.HTTPException(f"the answer is longer than {self._most_bytes} bytes")
         return size
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, Protocol, get_args
+from typing import Final, Protocol
 
 from prometheus_client import Metric as Family
 
@@ -33,7 +33,7 @@ from lastgood.run_time import (
     silence,
     spans,
 )
-from lastgood.state import Attempt, Checkpoint, CheckStatus, Device, RunState, Trust
+from lastgood.state import Attempt, Checkpoint, CheckStatus, Device, RunState
 
 PROGRESS_SECONDS: Final = 30.0
 INTERVAL_SAVES: Final = 10  # newest saves whose median distance is the save interval
@@ -197,9 +197,8 @@ def _checkpoint_rows(state: RunState) -> Iterator[Row]:
     yield "last_good_step", (), float(state.last_good.step)
     yield "last_good_attempt", (state.last_good.trust,), float(state.last_good.attempt)
     yield "checkpoint_interval_seconds", (), _save_interval(state.checkpoints)
-    counts = Counter(checkpoint.trust for checkpoint in state.checkpoints)
-    for trust in get_args(Trust):
-        yield "checkpoints", (trust,), float(counts[trust])
+    for trust, count in state.trust_counts.items():
+        yield "checkpoints", (trust,), float(count)
 
 
 def _newest(checkpoints: Iterable[Checkpoint]) -> Checkpoint | None:

@@ -1,20 +1,26 @@
 """Hold what is known about a run: the result of folding its events, and nothing else.
 
-:func:`lastgood.fold.derive` is the only maker of these objects; terminal, console, exports, metrics and alerts are
-its readers, so they cannot disagree. Times are RFC 3339 strings as journaled (sortable, exact); ages are computed by
+:func:`lastgood.fold.derive` is the only maker of these objects from a journal; terminal, console, exports, metrics and
+alerts are its readers, so they cannot disagree. A console that has lost the run directory makes them out of metrics,
+marked as such (``origin``). Times are RFC 3339 strings as journaled (sortable, exact); ages are computed by
 whoever shows them. Steps are optimizer steps; a *point* is the state after a step of an attempt.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from lastgood.events import CheckName, Confidence, Event, Nature, Result, Scope, Status
 
 Trust = Literal["trusted", "unverified", "suspect", "tainted", "missing", "unreadable"]
 IncidentState = Literal["open", "recovered", "closed", "reopened"]
+Origin = Literal["journal", "metrics"]
+"""Where a state was read: in a run's journal, or in the series of a ledger that had read it."""
+NOT_IN_METRICS: Final = "not in metrics"
+"""Stands in a state out of metrics where only a journal could say what is there."""
 
 
 FAKE_PREFIX: Final = "FAKE-GPU-"
@@ -204,6 +210,11 @@ class LastGood:
         """Tell whether there is a checkpoint to resume from."""
         return self.step >= 0
 
+    @property
+    def path_known(self) -> bool:
+        """Tell whether its path is known: a metric holds none."""
+        return self.path not in ("", NOT_IN_METRICS)
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -295,6 +306,7 @@ class Incident:
     other_nodes: bool = True  # the attempt with the last finding had, or may have had, nodes without a suspect
     acknowledged: Word | None = None  # None again once it was reopened
     cause: Word | None = None  # what a person found the cause to be
+    origin: Origin = "journal"  # metrics: findings are one per check, and texts that no metric holds are NOT_IN_METRICS
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +340,14 @@ class RunState:
     event_count: int
     events_digest: str  # SHA-256 over the sorted events: the same history, the same digest
     unreadable: tuple[Unreadable, ...] = ()
+    origin: Origin = "journal"
+    counted: Mapping[Trust, int] = field(default_factory=dict, hash=False)  # of metrics: the checkpoints by trust
+
+    @property
+    def trust_counts(self) -> Mapping[Trust, int]:
+        """Return how many checkpoints stand at each trust."""
+        counts = Counter(checkpoint.trust for checkpoint in self.checkpoints)
+        return dict(self.counted) or {trust: counts[trust] for trust in get_args(Trust)}
 
     @property
     def attempt(self) -> Attempt | None:
