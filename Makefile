@@ -7,13 +7,14 @@ GENERATED := $(PAGES) alerts/lastgood_alerts/generated dashboards/lastgood_dashb
 # What takes more than seconds; the rest is the fast part.
 SLOW := slow or torchrun or browser or prometheus
 
-.PHONY: help demo test test-fast test-slow programs lint format bench generate generated clean
+.PHONY: help demo test test-fast test-slow programs lint format bench generate generated screenshots clean
 
 help:
 	@echo "make demo       a real training run with a rank that lies, the verdict, the recovery, the console"
 	@echo "make test       every test (test-fast: the part that takes about a minute)"
 	@echo "make lint       ruff and mypy          make format     ruff's formatter"
 	@echo "make generate   the generated files    make bench      every benchmark"
+	@echo "make screenshots   the pictures in docs/images, from real runs"
 	@echo "Options of the demo: make demo ARGS='--fault weight --no-console'"
 
 demo: $(READY)
@@ -48,6 +49,9 @@ generate: $(READY)
 generated: generate
 	@test -z "$$(git status --porcelain -- $(GENERATED))" || \
 		{ git diff -- $(GENERATED); git status --short -- $(GENERATED); echo "Generated files changed: commit them."; exit 1; }
+
+screenshots: $(READY) programs
+	$(PY) scripts/screenshots.py
 
 programs: $(READY)
 	@scripts/setup.sh programs
