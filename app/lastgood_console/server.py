@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lastgood.admission import is_loopback
+from lastgood.errors import ConfigError
 from lastgood.ingest import EventIntake
 from lastgood.ledger import Ledger, default_state_dir
 from lastgood.serve import add_arguments, run_paths, warn
@@ -25,6 +26,9 @@ from lastgood_console.alerts.intake import AlertIntake
 from lastgood_console.desk import Desk
 from lastgood_console.export.tokens import ThemeName, theme
 from lastgood_console.people_journal import PeopleJournal
+from lastgood_console.sources.both import RunsFromMetrics
+from lastgood_console.sources.client import Credentials, PrometheusClient
+from lastgood_console.sources.trends import Trends
 from lastgood_console.store import Store, use
 
 PORTS_TO_TRY: Final = 50
@@ -44,7 +48,13 @@ def main(args: Sequence[str]) -> int:
     state_dir = options.state or default_state_dir(paths)
     fleet = FleetAlerts(state_dir)
     store = open_store(paths, state_dir, fleet, token)
+    try:
+        shown = remember_by(store, options.prometheus or os.environ.get("LASTGOOD_PROMETHEUS", ""))
+    except ConfigError as problem:
+        return _cannot(str(problem))
     announce(options.host, port, options.port, paths, token)
+    if shown:
+        print(f"trends, and runs without a run directory, come from {shown}", flush=True)
     _serve(store, options.host, port, *intakes(store, fleet, state_dir, token))
     return 0
 
@@ -54,6 +64,19 @@ def open_store(paths: Sequence[Path], state_dir: Path, fleet: FleetAlerts, token
     store = Store(Ledger(paths, state_dir=state_dir), fleet=fleet, places=tuple(paths))
     store.desk = Desk(store, PeopleJournal(state_dir), token)
     return use(store)
+
+
+def remember_by(store: Store, url: str, environ: Mapping[str, str] = os.environ) -> str:
+    """Let a store ask a metrics server for trends and for runs without a journal; without an address it asks none.
+
+    Return the address as it may be shown. Raises :class:`ConfigError` for a wrong one, or for wrong credentials.
+    """
+    if not url:
+        return ""
+    client = PrometheusClient(url, Credentials.from_environment(environ))
+    store.metrics = RunsFromMetrics(client, lambda: store.ledger.runs().keys(), store.clock, store.publish)
+    store.trends = Trends(client, store.clock).of
+    return client.shown
 
 
 def intakes(
@@ -180,6 +203,8 @@ def _parser() -> argparse.ArgumentParser:
         "/api/alerts, and exports.",
     )
     add_arguments(parser, "when taken, the next free one is used; 0 takes any")
+    parser.add_argument("--prometheus", metavar="URL", help="HTTP API of a Prometheus, VictoriaMetrics, Thanos or "
+                        "Mimir: for trends, and for runs whose directory is gone; default: $LASTGOOD_PROMETHEUS")  # fmt: skip
     return parser
 
 

@@ -17,10 +17,12 @@ from threading import Event as Signal
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Final, Protocol
 
-from lastgood.events import Event, ProgressData
+from lastgood.events import Event, ProgressData, timestamp_of
 from lastgood.state import RunState
 from lastgood_console.alerts.fleet import FleetAlerts, Heartbeat
 from lastgood_console.alerts.texts import TextKey
+from lastgood_console.sources.both import Remembered, RunsFromMetrics, joined
+from lastgood_console.sources.trend import TrendsOf, no_trends
 
 REFRESH_SECONDS: Final = 1.0
 STALE_SECONDS: Final = 60.0
@@ -53,7 +55,10 @@ class LedgerView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything a page shows, read at one moment. ``read_at``: unix seconds; None before the first read."""
+    """Everything a page shows, read at one moment. ``read_at``: unix seconds; None before the first read.
+
+    ``metrics_problem``: the trouble of the metrics server in a sentence, ``metrics_problem_since`` unix seconds.
+    """
 
     states: Mapping[str, RunState] = field(default_factory=dict)
     progress: Mapping[str, ProgressData] = field(default_factory=dict)
@@ -62,12 +67,15 @@ class Snapshot:
     stray_alerts: tuple[Event, ...] = ()
     heartbeats: tuple[Heartbeat, ...] = ()
     alert_texts: Mapping[TextKey, str] = field(default_factory=dict)
+    metrics_problem: str = ""
+    metrics_problem_since: float | None = None
 
 
 class Store:
     """Hold a ledger, the alerts that concern no run, and the newest snapshot of both.
 
-    ``clock`` returns unix seconds; ``places``: what was asked to be read.
+    ``clock`` returns unix seconds; ``places``: what was asked to be read. ``metrics``: where runs are remembered that
+    no journal tells; it is given after the store, which it asks what is known.
     """
 
     def __init__(
@@ -80,6 +88,8 @@ class Store:
     ) -> None:
         self.ledger, self.places, self.clock = ledger, places, clock
         self.desk: Desk | None = None  # where visitors act; None: they only look
+        self.metrics: RunsFromMetrics | None = None
+        self.trends: TrendsOf = no_trends
         self._fleet = fleet
         self._lock = Lock()
         self._snapshot = Snapshot()
@@ -99,19 +109,25 @@ class Store:
 
     def publish(self) -> None:
         """Take a snapshot of what the ledger knows now (after a POST, without waiting for the next refresh)."""
-        states = dict(self.ledger.runs())
-        progress = {name: p for name in states if (p := self.ledger.progress(name)) is not None}
+        own = self.ledger.runs()
+        said = self.metrics.said() if self.metrics else Remembered()
+        states = joined(own, said.states)
+        progress = {name: p for name in own if (p := self.ledger.progress(name)) is not None}
         now = self.clock()
         silent = {name: now - at for name, s in states.items() if s.active and (at := self._written_at(s)) is not None}
         strays = self._fleet.alerts if self._fleet else ()
         beats = self._fleet.heartbeats if self._fleet else ()
         texts = self._fleet.texts.newest if self._fleet else {}
-        snapshot = Snapshot(states, progress, silent, self.ledger.last_read_at, strays, beats, texts)
+        snapshot = Snapshot(
+            states, progress, silent, self.ledger.last_read_at, strays, beats, texts, said.problem, said.since
+        )  # fmt: skip
         with self._lock:
             self._snapshot = snapshot
 
     def _written_at(self, state: RunState) -> float | None:
         """Return when the newest attempt last wrote into its journal (its progress too), None when unknown."""
+        if state.origin == "metrics":
+            return timestamp_of(state.last_event_at) if state.last_event_at else None
         path = self.ledger.path_of(state.run)
         if path is None or state.attempt is None:
             return None
@@ -124,12 +140,16 @@ class Store:
     def start(self, every_seconds: float = REFRESH_SECONDS) -> None:
         """Refresh now and from now on, in a daemon thread."""
         self._refresh_and_complain()
+        if self.metrics is not None:
+            self.metrics.start()
         self._thread = Thread(target=self._run, args=(every_seconds,), name="lastgood-refresh", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """End the thread."""
         self._stop.set()
+        if self.metrics is not None:
+            self.metrics.stop()
         if self._thread is not None:
             self._thread.join()
 

@@ -1,0 +1,183 @@
+"""Ask a metrics server how a suspect's metrics went beside those of its peers, while an incident lasted.
+
+A suspect is a rank on a node: after a restart the same number is another device's. A page never waits long: what takes
+longer than a moment is there at its next look, and a server that fails is left alone for a while.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Event as Signal
+from threading import Lock, Thread
+from typing import Final
+
+from lastgood.events import timestamp_of
+from lastgood.state import Incident, Place, Point, RunState
+from lastgood.step_clock import StepClock
+from lastgood.timeline import attempts_of
+from lastgood_console.sources.client import MetricsError, PrometheusClient, Result
+from lastgood_console.sources.trend import Trend
+
+WAIT_SECONDS: Final = 1.5
+ANSWER_SECONDS: Final = 5.0
+FRESH_SECONDS: Final = 15.0
+MOST_POINTS: Final = 240
+MOST_SUSPECTS: Final = 4
+MOST_KEPT: Final = 32
+_LEAST_ROOM: Final = 600.0  # seconds shown before and after
+
+log = logging.getLogger("lastgood.console")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric that is shown. ``expression`` has a place for the label matchers and one for the window of a rate."""
+
+    name: str
+    unit: str
+    expression: str
+
+
+METRICS: Final = (
+    Metric("grad_norm_local", "", 'lastgood_grad_norm{{{matchers},stage="local"}}'),
+    Metric("step_seconds", "s", "rate(lastgood_step_duration_seconds_sum{{{matchers}}}[{window}]) / "
+           "rate(lastgood_step_duration_seconds_count{{{matchers}}}[{window}])"),
+    Metric("temperature", "°C", 'lastgood_gpu_temperature_celsius{{{matchers},sensor="core"}}'),
+    Metric("power", "W", "lastgood_gpu_power_watts{{{matchers}}}"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The times that are asked for: unix seconds, ``step`` apart."""
+
+    low: float
+    step: float
+    count: int
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """Return every time."""
+        return tuple(round(self.low + i * self.step, 3) for i in range(self.count))
+
+
+def span_of(state: RunState, incident: Incident, now: float) -> Span:
+    """Return from before the window until after the incident, within the attempts that it is about. Pure."""
+    starts = [timestamp_of(a.started_at) for a in attempts_of(state, incident) if a.number <= incident.attempt]
+    opened = timestamp_of(incident.opened_at)
+    window = incident.window
+    began = StepClock(state).at(Point(window.start_attempt, window.start)) if window else None
+    first = min(opened, timestamp_of(began)) if began else opened
+    over = incident.closed_at or incident.recovered_at
+    last = max(opened, timestamp_of(over)) if over else max(opened, now)
+    room = max(_LEAST_ROOM, (last - first) / 2)
+    low, high = max(first - room, *starts) if starts else first - room, min(last + room, max(now, last))
+    step = max(1.0, math.ceil((high - low) / (MOST_POINTS - 1)))
+    return Span(math.floor(low), step, min(MOST_POINTS, int((high - math.floor(low)) / step) + 1))
+
+
+def expression(metric: Metric, run: str, suspect: Place, span: Span) -> str:
+    """Return the query for a suspect and the quantiles of its peers, told apart by the label ``line``. Pure."""
+    window = f"{max(60.0, 2 * span.step):.0f}s"
+    of_run = f"run={_quoted(run)}"
+    own = f"{of_run},rank={_quoted(str(suspect.rank))},node={_quoted(suspect.node)}"
+    one, every = (
+        f"max by (rank, node) ({metric.expression.format(matchers=matchers, window=window)})"
+        for matchers in (own, of_run)
+    )
+    known = f"({every} == {every})" if metric.name == "grad_norm_local" else f"({every})"  # NaN has no place in a row
+    peers = f"({known} unless on (rank, node) {one})"
+    lines = [_line("suspect", f"max({one})")]
+    lines += [
+        _line(name, f"quantile({share}, {peers})") for name, share in (("median", 0.5), ("p10", 0.1), ("p90", 0.9))
+    ]
+    return " or ".join(lines)
+
+
+def _line(name: str, query: str) -> str:
+    return f'label_replace({query}, "line", "{name}", "run", ".*")'
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    return f'"{escaped}"'
+
+
+def trend(metric: Metric, rank: int, span: Span, answer: Result, asked_at: float) -> Trend | None:
+    """Return an answer as a trend; None when the suspect has no such metric. Pure."""
+    found = {s.labels.get("line", ""): {round(at, 3): value for at, value in s.samples} for s in answer.series}
+    if not found.get("suspect"):
+        return None
+    columns = {name: _column(found.get(name, {}), span.times) for name in ("suspect", "median", "p10", "p90")}
+    return Trend(
+        metric=metric.name, unit=metric.unit, rank=rank, times=span.times, step_seconds=span.step, asked_at=asked_at,
+        **columns,
+    )  # fmt: skip
+
+
+def _column(samples: Mapping[float, float], times: Sequence[float]) -> tuple[float | None, ...]:
+    return tuple(samples.get(at) for at in times)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    trends: tuple[Trend, ...]
+    asked_at: float
+
+
+class Trends:
+    """Keep the trends of incidents, and ask for them again when they are old. ``clock``: unix seconds."""
+
+    def __init__(self, client: PrometheusClient, clock: Callable[[], float] = time.time) -> None:
+        self._client, self._clock = client, clock
+        self._lock = Lock()
+        self._kept: dict[tuple[str, str], _Kept] = {}
+        self._asking: dict[tuple[str, str], Signal] = {}
+
+    def of(self, state: RunState, incident: Incident) -> tuple[Trend, ...]:
+        """Return the trends around an incident, empty while none are known. Waits only where nothing was asked yet."""
+        key, wait = (state.run, incident.id), None
+        with self._lock:
+            kept = self._kept.get(key)
+            old = kept is None or abs(self._clock() - kept.asked_at) >= FRESH_SECONDS
+            if old and key not in self._asking:
+                asked = self._asking[key] = Signal()
+                wait = asked if kept is None else None
+                Thread(target=self._ask, args=(key, state, incident), name="lastgood-trends", daemon=True).start()
+        if wait is not None:
+            wait.wait(WAIT_SECONDS)
+        with self._lock:
+            kept = self._kept.get(key)
+        return kept.trends if kept else ()
+
+    def _ask(self, key: tuple[str, str], state: RunState, incident: Incident) -> None:
+        """Ask; what was known before stays where there is no answer."""
+        now, found = self._clock(), None
+        try:
+            found = tuple(self._all(state, incident, now))
+        except MetricsError as problem:
+            log.debug("no trends: %s", problem)  # the poller says it where people look
+        except Exception:
+            log.exception("the trends of run %s could not be read", state.run)
+        with self._lock:
+            before = self._kept.pop(key, _Kept((), now))
+            self._kept[key] = _Kept(before.trends if found is None else found, now)
+            while len(self._kept) > MOST_KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._asking.pop(key).set()
+
+    def _all(self, state: RunState, incident: Incident, now: float) -> Iterator[Trend]:
+        span = span_of(state, incident, now)
+        high = span.times[-1]
+        for metric in METRICS:
+            for suspect in incident.suspects[:MOST_SUSPECTS]:
+                query = expression(metric, state.run, suspect, span)
+                answer = self._client.query_range(query, span.low, high, span.step, ANSWER_SECONDS)
+                found = trend(metric, suspect.rank, span, answer, now)
+                if found is None:
+                    break  # no sensor, or no scrape: the others have none either
+                yield found
