@@ -12,6 +12,7 @@ import streamlit as st
 
 from lastgood.peers import Peers
 from lastgood.state import Incident, RunState
+from lastgood.step_clock import StepClock
 from lastgood.timeline import TimelineEntry, condensed, entries, story
 from lastgood_console.components.alert_facts import Alerts, alerts_of
 from lastgood_console.components.devices import DeviceRow, rows
@@ -58,6 +59,11 @@ def devices(states: Mapping[str, RunState], now: float) -> list[DeviceRow]:
     return _devices(tuple(states.values()), version, now // 60 * 60)
 
 
+def step_clock(state: RunState) -> StepClock:
+    """Return what tells when a run's steps ran."""
+    return _step_clock(state, state.run, _version(state))
+
+
 def _version(state: RunState) -> str:
     """Identify a state: its events, and how its checkpoints stand (one may go missing without an event)."""
     return state.events_digest + "".join(c.trust[:2] for c in state.checkpoints)
@@ -66,6 +72,11 @@ def _version(state: RunState) -> str:
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _story(_state: RunState, _incident: Incident, run: str, incident: str, version: str) -> tuple[TimelineEntry, ...]:
     return story(condensed(entries(_state, _incident)))
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _step_clock(_state: RunState, run: str, version: str) -> StepClock:
+    return StepClock(_state)
 
 
 @st.cache_resource(max_entries=256, show_spinner=False)

@@ -1,4 +1,4 @@
-"""Let visitors of the pages act on incidents: who may, under which name, and where it is written.
+"""Let visitors of the pages act on incidents and vouch for checkpoints: who may, under which name, written where.
 
 Whoever is signed in may, under the name of the sign-in. Without a sign-in this machine itself may, and anybody who
 shows the console's token. No Streamlit here, so that it is tested without a page.
@@ -14,9 +14,10 @@ from typing import Final
 from lastgood.admission import is_local, lower_names, same
 from lastgood.journal import run_id_of
 from lastgood.state import Incident
-from lastgood_console.actions import INCIDENT_ACTIONS, ActionError, refusal, to_incident
+from lastgood_console.actions import INCIDENT_ACTIONS, ActionError, Deed, refusal, to_incident
 from lastgood_console.people_journal import PeopleJournal, Written
 from lastgood_console.store import Store
+from lastgood_console.vouching import Choice
 
 LABELS: Final[Mapping[str, str]] = {
     "acknowledge": "Acknowledge",
@@ -62,18 +63,32 @@ class Desk:
 
         Raises :class:`lastgood_console.actions.ActionError` when that cannot be done.
         """
-        if not visitor.name and not self._admits(visitor, said.token):
-            raise ActionError(self._refusal(said.token))
+        self._admit(visitor, said.token)
         state = self._store.snapshot().states.get(run)
         about = next((i for i in state.incidents if incident in (i.id, *i.aliases)), None) if state else None
         if state is None or about is None:
             raise ActionError(f"incident {incident} of run {run} is not known any more: reload the page")
-        deed = to_incident(state, about, said.action, visitor.name or said.by, said.text)
+        return self._write(run, to_incident(state, about, said.action, visitor.name or said.by, said.text))
+
+    def vouch(self, run: str, choice: Choice, said: Saying, visitor: Visitor) -> Written:
+        """Journal a visitor's word for a checkpoint. Raises as :meth:`act`."""
+        self._admit(visitor, said.token)
+        state = self._store.snapshot().states.get(run)
+        if state is None:
+            raise ActionError(f"run {run} is not known any more: reload the page")
+        run_dir = self._store.ledger.path_of(run)
+        return self._write(run, choice.deed(state, visitor.name or said.by, said.text, run_dir))
+
+    def _write(self, run: str, deed: Deed) -> Written:
         path = self._store.ledger.path_of(run)
         written = self._journal.write((run_id_of(path) if path else None) or run, path, deed)
         with suppress(OSError):  # it is written; the next refresh shows it
             self._store.refresh()
         return written
+
+    def _admit(self, visitor: Visitor, token: str) -> None:
+        if not visitor.name and not self._admits(visitor, token):
+            raise ActionError(self._refusal(token))
 
     def _admits(self, visitor: Visitor, token: str) -> bool:
         if token:

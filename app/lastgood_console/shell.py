@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import streamlit as st
@@ -19,6 +21,7 @@ TICK_SECONDS: Final = 2.0
 """How often a page looks for news. What has not changed is not drawn again."""
 WEEK_SECONDS: Final = 7 * 86_400.0
 INCIDENT_PAGE: Final = "views/incident.py"
+ALERTS_PAGE: Final = "views/alerts.py"
 OVERVIEW_PAGE: Final = "views/overview.py"
 
 
@@ -67,6 +70,35 @@ def show_another(label: str, run: str, incident: str) -> None:
 def ask_for(**params: str) -> None:
     """Change what this page is about: its address carries exactly these parameters."""
     st.query_params.from_dict(params)
+
+
+def address_choice(
+    label: str,
+    name: str,
+    options: Sequence[str],
+    chosen: str,
+    *,
+    usual: str = "",
+    words: Callable[[str], str] = str,
+    many: bool = False,
+) -> None:
+    """Draw a choice that the address holds as ``name``; ``usual`` is what holds without it, and is not written.
+
+    The address governs: the widget follows it, and what a visitor chooses is written there. ``many``: as a list that
+    can be searched, else side by side.
+    """
+    key = f"in-address-{label}-{name}"
+    if st.session_state.get(key) != chosen:
+        st.session_state[key] = chosen
+    draw: Callable[..., object] = (
+        partial(st.selectbox, width=260) if many else partial(st.segmented_control, required=True)
+    )
+    draw(label, options, key=key, format_func=words, on_change=_into_address, args=(key, name, usual))
+
+
+def _into_address(key: str, name: str, usual: str) -> None:
+    asked = {**st.query_params.to_dict(), name: st.session_state[key] or usual}
+    st.query_params.from_dict({n: value for n, value in asked.items() if (n, value) != (name, usual)})
 
 
 def no_runs_html() -> str:

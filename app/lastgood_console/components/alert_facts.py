@@ -6,7 +6,7 @@ told by that incident; every other one has to be seen where its run and its node
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -137,6 +137,14 @@ def alarm(state: RunState, found: Iterable[Event], now: str) -> Alarm:
     first, *rest = [*critical, *warnings]
     more = f" and {len(rest)} more alert{'' if len(rest) == 1 else 's'}" if rest else ""
     return Alarm(bool(critical), _words(first, now) + more)
+
+
+def fleet_alarms(found: Iterable[Event], known: Collection[str]) -> tuple[Event, ...]:
+    """Return the critical alerts that stand and are of none of the known runs: no run's row would tell of them."""
+    return tuple(
+        event for event in found
+        if event.run not in known and severity_of(event) == "critical" and event.data["status"] in ("firing", "lost")
+    )  # fmt: skip
 
 
 def _still_about(event: Event, state: RunState) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lastgood.events import ProgressData, Result
-from lastgood.state import Attempt, Checkpoint, FailedSave, Incident, LastGood, Place, RunState
+from lastgood.events import ProgressData
+from lastgood.state import Attempt, Incident, Place
 from lastgood.timeline import TimelineEntry
 from lastgood.wording import (
     clock_text,
@@ -22,8 +22,7 @@ from lastgood.wording import (
 from lastgood_alerts.rules import RULES
 from lastgood_console.characters import escape
 from lastgood_console.components.decision import sentence
-from lastgood_console.components.strip import is_last_good
-from lastgood_console.components.symbols import marked, result_mark, status_mark, trust_mark
+from lastgood_console.components.symbols import result_mark, status_mark
 from lastgood_console.export.story import split
 
 MOST_ROWS: Final = 200
@@ -130,89 +129,6 @@ def _happened(entry: TimelineEntry, day: str) -> str:
 def _clock(time: str, day: str) -> str:
     """Return a time; with its date when that is not the day the story began."""
     return clock_text(time) if time.startswith(day) else f"{moment(time):%d %b} {clock_text(time)}"
-
-
-# checkpoints
-
-
-CHECKPOINTS: Final = (
-    Column("Step", "num"), Column("Attempt", "num"), Column("Trust", "nowrap"), Column("Why", "prose"),
-    Column("Saved (UTC)", "nowrap"), Column("Parent", "num"), Column("Replica", "nowrap"),
-    Column("Fingerprint", "hex"), Column("Size", "num"), Column("Path"),
-)  # fmt: skip
-
-
-def checkpoints_html(state: RunState, resume: LastGood | None = None) -> str:
-    """Return the trust of every checkpoint, newest first, and the saves that did not happen.
-
-    ``resume``: the checkpoint that an incident says to resume from; its row says so.
-    """
-    items: list[Checkpoint | FailedSave] = [*state.checkpoints, *state.failed_saves]
-    items.sort(key=lambda c: (c.saved_at if isinstance(c, Checkpoint) else c.at, c.attempt, c.step), reverse=True)
-    rows = [
-        _checkpoint_row(c, state, resume) if isinstance(c, Checkpoint) else _failed_row(c) for c in items[:MOST_ROWS]
-    ]
-    return table_html(CHECKPOINTS, rows, label="Checkpoints")
-
-
-def _checkpoint_row(c: Checkpoint, state: RunState, resume: LastGood | None) -> tuple[str, list[str]]:
-    good = is_last_good(c, state)
-    why = escape(sentence(c.reason)) or NOTHING
-    named = resume is not None and (c.attempt, c.step, c.path) == (resume.attempt, resume.step, resume.path)
-    said = "Last good." if good else "Resume point of this incident." if named else ""
-    open_tint = " lg-tr-open" if good and c.trust != "trusted" else ""
-    cells = [
-        f"<b>{step_text(c.step)}</b>" if good else step_text(c.step),
-        str(c.attempt),
-        trust_mark(c.trust),
-        f"<b>{said}</b> {why}" if said else why,
-        clock_text(c.saved_at),
-        _parent_text(c),
-        _check_text(c.checks.get("replica")),
-        escape(hex_text(c.fingerprint[:16])) or NOTHING,
-        bytes_text(c.bytes),
-        f'<span class="lg-hex">{escape(c.path)}</span>',
-    ]
-    return (f"lg-tr-lastgood{open_tint}" if good else ""), cells
-
-
-def _failed_row(f: FailedSave) -> tuple[str, list[str]]:
-    refused = f.reason == "integrity"
-    why = "A check failed at the save; nothing was written." if refused else escape(sentence(f.reason))
-    mark = marked("tainted", "refused") if refused else marked("missing", "failed")
-    cells = [
-        step_text(f.step),
-        str(f.attempt),
-        mark,
-        why,
-        clock_text(f.at),
-        NOTHING,
-        _check_text(f.checks.get("replica")),
-    ]
-    return "", [*cells, NOTHING, NOTHING, f'<span class="lg-hex">{escape(f.path)}</span>']
-
-
-def _parent_text(c: Checkpoint) -> str:
-    if not c.parent_known or c.parent is None:
-        return "unknown" if not c.parent_known else NOTHING
-    same = c.parent.attempt == c.attempt
-    return step_text(c.parent.step) if same else f"{step_text(c.parent.step)} of attempt {c.parent.attempt}"
-
-
-def _check_text(result: Result | None) -> str:
-    return {"passed": "passed", "failed": "failed", "not_run": "not run", None: NOTHING}[result]
-
-
-def bytes_text(size: int | None) -> str:
-    """Return a size as ``402 GB``, ``2.4 MB``; "–" when it is not known."""
-    if size is None:
-        return NOTHING
-    value, unit = float(size), "B"
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if value < 1000 or unit == "TB":
-            break
-        value /= 1000
-    return f"{value:.0f} {unit}" if value >= 100 or unit == "B" else f"{value:.1f} {unit}"
 
 
 # incidents

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from lastgood.events import Event, ProgressData
-from lastgood.state import Incident, RunState
+from lastgood.state import NOT_IN_METRICS, Incident, RunState
 from lastgood.wording import age_text, joined, resume_headline, scope_phrase, state_phrase, step_text
-from lastgood_console.components.alert_facts import Alarm, alarm
+from lastgood_console.components.alert_facts import Alarm, alarm, name_of
 from lastgood_console.components.decision import is_open
 from lastgood_console.components.meters import latest, meters
 from lastgood_console.components.symbols import STATUS_SYMBOL, Symbol
@@ -137,11 +137,16 @@ def _silence_text(seconds: float) -> str:
 
 def _end_words(state: RunState) -> str:
     reason = state.attempt.end_reason if state.attempt else None
+    if reason == NOT_IN_METRICS:
+        return f"ended: why is {reason}"
     return "completed" if reason == "completed" else f"ended: {reason or 'unknown'}"
 
 
-def headline(found: Sequence[RunRow]) -> str:
-    """Say how many runs need a decision, and in how many others a critical alert stands."""
+def headline(found: Sequence[RunRow], fleet: Sequence[Event] = ()) -> str:
+    """Say how many runs need a decision, and in how many others a critical alert stands.
+
+    ``fleet``: the critical alerts that stand and are of no run here: nobody else on the page would tell of them.
+    """
     waiting, alarmed = (sum(r.rank == rank for r in found) for rank in (DECIDE, ALARM))
     said = []
     if waiting:
@@ -149,7 +154,20 @@ def headline(found: Sequence[RunRow]) -> str:
     if alarmed:
         where = f"{'one' if alarmed == 1 else alarmed} {'more' if waiting else 'run' if alarmed == 1 else 'runs'}"
         said.append(f"A critical alert stands in {where}." if alarmed == 1 else f"Critical alerts stand in {where}.")
+    if fleet:
+        said.append(_fleet_words(fleet, " outside these runs" if found else ""))
+    if not found:
+        return " ".join(["No runs.", *said])
     return " ".join(said) or f"{len(found)} run{'' if len(found) == 1 else 's'}, no open incident."
+
+
+def _fleet_words(fleet: Sequence[Event], where: str) -> str:
+    names = list(dict.fromkeys(name_of(event) for event in fleet))
+    more = f" and {len(names) - MOST_SENTENCES} more" if len(names) > MOST_SENTENCES else ""
+    told = ", ".join(names[:MOST_SENTENCES]) + more if more else joined(names)
+    if len(fleet) == 1:
+        return f"A critical alert stands{where}: {told}."
+    return f"{len(fleet)} critical alerts stand{where}: {told}."
 
 
 def consequence(found: Sequence[RunRow]) -> str:

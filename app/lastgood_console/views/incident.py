@@ -15,6 +15,7 @@ from lastgood_console.characters import escape
 from lastgood_console.components import peers_chart, timeline_chart
 from lastgood_console.components.alert_facts import Alerts
 from lastgood_console.components.alerts import section_html
+from lastgood_console.components.checkpoint_table import checkpoints_html
 from lastgood_console.components.decision import (
     avoid_panel,
     cost_panel,
@@ -36,7 +37,7 @@ from lastgood_console.components.panels import (
 )
 from lastgood_console.components.selection import select
 from lastgood_console.components.strip import key_html, layout, strip_html
-from lastgood_console.components.tables import Column, checkpoints_html, evidence_html, story_html, table_html
+from lastgood_console.components.tables import Column, evidence_html, story_html, table_html
 from lastgood_console.components.triage import ALARM, WARN
 from lastgood_console.export.formats import FORMATS, render
 from lastgood_console.pause import news

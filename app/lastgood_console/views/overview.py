@@ -8,7 +8,7 @@ import streamlit as st
 from lastgood.alert_story import alerts_in
 from lastgood.state import Incident
 from lastgood_console.characters import escape
-from lastgood_console.components.alert_facts import Alerts
+from lastgood_console.components.alert_facts import Alerts, fleet_alarms
 from lastgood_console.components.alerts import path_html, section_html
 from lastgood_console.components.decision import state_words
 from lastgood_console.components.heads import empty, page_head, rfc3339, section, unreadable_warning
@@ -17,6 +17,7 @@ from lastgood_console.components.tables import INCIDENT_HEADS, incident_cells
 from lastgood_console.components.triage import RunRow, consequence, headline
 from lastgood_console.pause import news
 from lastgood_console.shell import (
+    ALERTS_PAGE,
     TICK_SECONDS,
     ask_for,
     fresh_html,
@@ -70,6 +71,7 @@ def alerts(outside: Alerts, snapshot: Snapshot, now: str, seconds: float) -> Non
     note = "that name no incident · of the last 7 days · times in UTC"
     path = path_html(snapshot.heartbeats, seconds)
     st.html(section_html(outside, now, note, none="No alert stands outside an incident.", path=path))
+    st.page_link(ALERTS_PAGE, label="Open alerts")
 
 
 def about_one_run(wanted: str, known: bool) -> None:
@@ -86,16 +88,20 @@ def page() -> None:
     snapshot, seconds = news()
     now = rfc3339(seconds)
     if not snapshot.states:
-        st.html(page_head("No runs.", "", fresh_html(snapshot, seconds)))
+        outside = outside_alerts(snapshot, seconds)
+        st.html(page_head(headline((), fleet_alarms(outside.standing, ())), "", fresh_html(snapshot, seconds)))
         st.html(empty(no_runs_html()))
-        alerts(outside_alerts(snapshot, seconds), snapshot, now, seconds)
+        alerts(outside, snapshot, now, seconds)
         return
     wanted = st.query_params.get("run", "")
     if wanted in snapshot.states:
         snapshot = replace(snapshot, states={wanted: snapshot.states[wanted]}, stray_alerts=())
     outside = outside_alerts(snapshot, seconds)
     found = runs_of(snapshot, outside, now)
-    st.html(page_head(headline(found), consequence(found), f"{fresh_html(snapshot, seconds)} · {now[11:19]} UTC"))
+    fleet = fleet_alarms(outside.standing, snapshot.states)
+    st.html(
+        page_head(headline(found, fleet), consequence(found), f"{fresh_html(snapshot, seconds)} · {now[11:19]} UTC")
+    )
     warnings = "".join(unreadable_warning(row.state) for row in found)
     if warnings:
         st.html(warnings)

@@ -1,0 +1,104 @@
+"""Draw the table of checkpoints: how far each can be trusted, and why; and the saves that did not happen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from lastgood.events import Result
+from lastgood.state import Checkpoint, FailedSave, LastGood, RunState
+from lastgood.wording import clock_text, hex_text, step_text
+from lastgood_console.characters import escape
+from lastgood_console.components.decision import sentence
+from lastgood_console.components.strip import is_last_good
+from lastgood_console.components.symbols import marked, trust_mark
+from lastgood_console.components.tables import MOST_ROWS, NOTHING, Column, table_html
+
+Save = Checkpoint | FailedSave
+"""A save: one that was written, or one that was not."""
+CHECKPOINTS: Final = (
+    Column("Step", "num"), Column("Attempt", "num"), Column("Trust", "nowrap"), Column("Why", "prose"),
+    Column("Saved (UTC)", "nowrap"), Column("Parent", "num"), Column("Replica", "nowrap"),
+    Column("Fingerprint", "hex"), Column("Size", "num"), Column("Path"),
+)  # fmt: skip
+
+
+def saves(state: RunState) -> list[Save]:
+    """Return the checkpoints and the saves that did not happen, newest first."""
+    found: list[Save] = [*state.checkpoints, *state.failed_saves]
+    found.sort(key=lambda c: (c.saved_at if isinstance(c, Checkpoint) else c.at, c.attempt, c.step), reverse=True)
+    return found
+
+
+def checkpoints_html(state: RunState, resume: LastGood | None = None, shown: Sequence[Save] | None = None) -> str:
+    """Return the trust of every checkpoint, newest first, and the saves that did not happen.
+
+    ``resume``: the checkpoint that an incident says to resume from; its row says so. ``shown``: these saves alone.
+    """
+    items = saves(state) if shown is None else shown
+    rows = [
+        _checkpoint_row(c, state, resume) if isinstance(c, Checkpoint) else _failed_row(c) for c in items[:MOST_ROWS]
+    ]
+    return table_html(CHECKPOINTS, rows, label="Checkpoints")
+
+
+def _checkpoint_row(c: Checkpoint, state: RunState, resume: LastGood | None) -> tuple[str, list[str]]:
+    good = is_last_good(c, state)
+    why = escape(sentence(c.reason)) or NOTHING
+    named = resume is not None and (c.attempt, c.step, c.path) == (resume.attempt, resume.step, resume.path)
+    said = "Last good." if good else "Resume point of this incident." if named else ""
+    open_tint = " lg-tr-open" if good and c.trust != "trusted" else ""
+    cells = [
+        f"<b>{step_text(c.step)}</b>" if good else step_text(c.step),
+        str(c.attempt),
+        trust_mark(c.trust),
+        f"<b>{said}</b> {why}" if said else why,
+        clock_text(c.saved_at),
+        parent_text(c),
+        check_text(c.checks.get("replica")),
+        escape(hex_text(c.fingerprint[:16])) or NOTHING,
+        bytes_text(c.bytes),
+        f'<span class="lg-hex">{escape(c.path)}</span>',
+    ]
+    return (f"lg-tr-lastgood{open_tint}" if good else ""), cells
+
+
+def _failed_row(f: FailedSave) -> tuple[str, list[str]]:
+    refused = f.reason == "integrity"
+    why = "A check failed at the save; nothing was written." if refused else escape(sentence(f.reason))
+    mark = marked("tainted", "refused") if refused else marked("missing", "failed")
+    cells = [
+        step_text(f.step),
+        str(f.attempt),
+        mark,
+        why,
+        clock_text(f.at),
+        NOTHING,
+        check_text(f.checks.get("replica")),
+    ]
+    return "", [*cells, NOTHING, NOTHING, f'<span class="lg-hex">{escape(f.path)}</span>']
+
+
+def parent_text(c: Checkpoint) -> str:
+    """Return the step a checkpoint descends from, with its attempt where that is another one."""
+    if not c.parent_known or c.parent is None:
+        return "unknown" if not c.parent_known else NOTHING
+    same = c.parent.attempt == c.attempt
+    return step_text(c.parent.step) if same else f"{step_text(c.parent.step)} of attempt {c.parent.attempt}"
+
+
+def check_text(result: Result | None) -> str:
+    """Return what a check said at a save."""
+    return {"passed": "passed", "failed": "failed", "not_run": "not run", None: NOTHING}[result]
+
+
+def bytes_text(size: int | None) -> str:
+    """Return a size as ``402 GB``, ``2.4 MB``; "–" when it is not known."""
+    if size is None:
+        return NOTHING
+    value, unit = float(size), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if value < 1000 or unit == "TB":
+            break
+        value /= 1000
+    return f"{value:.0f} {unit}" if value >= 100 or unit == "B" else f"{value:.1f} {unit}"
