@@ -203,8 +203,8 @@ def _parser() -> argparse.ArgumentParser:
         "/api/alerts, and exports.",
     )
     add_arguments(parser, "when taken, the next free one is used; 0 takes any")
-    parser.add_argument("--prometheus", metavar="URL", help="HTTP API of a Prometheus, VictoriaMetrics, Thanos or "
-                        "Mimir: for trends, and for runs whose directory is gone; default: $LASTGOOD_PROMETHEUS")  # fmt: skip
+    about = "a Prometheus, VictoriaMetrics, Thanos or Mimir: for trends, and for runs whose directory is gone"
+    parser.add_argument("--prometheus", metavar="URL", help=f"{about}; default: $LASTGOOD_PROMETHEUS")
     return parser
 
 

@@ -342,6 +342,7 @@ class RunState:
     unreadable: tuple[Unreadable, ...] = ()
     origin: Origin = "journal"
     counted: Mapping[Trust, int] = field(default_factory=dict, hash=False)  # of metrics: the checkpoints by trust
+    told_at: str = ""  # of metrics: when the ledger that tells this had read the journal
 
     @property
     def trust_counts(self) -> Mapping[Trust, int]:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
-from lastgood.state import FAKE_PREFIX, Cost, Finding, Incident, LastGood, Place, Window
+from lastgood.state import FAKE_PREFIX, NOT_IN_METRICS, Cost, Finding, Incident, LastGood, Place, Window
 
 TRUST_SYMBOLS: Final = {
     "trusted": "✓",
@@ -214,7 +214,9 @@ def state_phrase(incident: Incident) -> str:
         return f"recovered by attempt {incident.recovered_by}"
     if incident.state == "closed":
         how = incident.closed_by or "cleared"
-        return "closed: cleared" if how == "cleared" else f"closed by {how}"
+        if how in ("cleared", NOT_IN_METRICS):
+            return f"closed: {'cleared' if how == 'cleared' else f'by whom is {how}'}"
+        return f"closed by {how}"
     return incident.state
 
 
@@ -306,6 +308,8 @@ def _deed(incident: Incident, when: str = "") -> str:
 
 
 def _different(incident: Incident) -> str:
+    if incident.origin == "metrics":
+        return f"different weights or another optimizer state (which is {NOT_IN_METRICS})"
     tensor = next((f.tensor for f in incident.findings if f.tensor and f.check == incident.check), None)
     kind = "a different optimizer state" if tensor and is_optimizer_state(tensor) else "different weights"
     return f"{kind} ({tensor})" if tensor else kind
@@ -369,10 +373,14 @@ def resume_headline(resume: LastGood | None) -> str:
 
 
 def resume_command(resume: LastGood | None) -> str | None:
-    """Return the line to put into the training script, with plain digits; None when there is nothing to resume from."""
-    if resume is None or not resume.exists or resume.trust not in ("trusted", "unverified"):
+    """Return the line to put into the training script, with plain digits; None without a checkpoint, or its path."""
+    if resume is None or not _usable(resume) or not resume.path_known:
         return None
     return f"monitor.resume({json.dumps(resume.path, ensure_ascii=False)})"
+
+
+def _usable(resume: LastGood) -> bool:
+    return resume.exists and resume.trust in ("trusted", "unverified")
 
 
 def skipped(incident: Incident) -> bool:
@@ -425,7 +433,7 @@ def advice(incident: Incident) -> tuple[tuple[str, str | None], ...]:
     elif incident.recovered_by is not None:
         words = f"Resumed from {resume_headline(incident.resume)} {without_phrase(incident)}".strip()
         steps.append((f"{words}: attempt {incident.recovered_by} has recovered", None))
-    elif command is not None:
+    elif incident.resume is not None and _usable(incident.resume):
         words = f"Resume from {resume_headline(incident.resume)} {without_phrase(incident)}".strip()
         steps.append((words, command))
     elif incident.status != "suspicious" and not (incident.resume and incident.resume.exists):

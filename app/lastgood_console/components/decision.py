@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lastgood.state import Checkpoint, FailedSave, Incident, LastGood, RunState, Trust, Word
+from lastgood.state import NOT_IN_METRICS, Checkpoint, FailedSave, Incident, LastGood, RunState, Trust, Word
 from lastgood.wording import (
     NOT_NEEDED,
     NOTHING_KNOWN,
@@ -66,6 +66,8 @@ def resume_panel(state: RunState, incident: Incident) -> Panel:
     if skipped(incident):
         newer = _newer(state, resume).strip() if resume is not None else ""
         return Panel(NOT_NEEDED, None, (not_needed(resume), newer) if newer else (not_needed(resume),))
+    if resume is None and incident.origin == "metrics":
+        return Panel(NOT_IN_METRICS, None, ())
     if resume is None or not resume.exists:
         why = resume.reason if resume and resume.reason else "No checkpoint lies before the window."
         return Panel("nothing", None, (sentence(why), "Start again from step 0."))
@@ -118,6 +120,8 @@ def find(state: RunState, attempt: int, step: int, path: str) -> Checkpoint | No
 
 def avoid_panel(state: RunState, incident: Incident) -> Panel:
     """Return DO NOT USE: the saves that the window covers, and those that a check refused."""
+    if incident.origin == "metrics":
+        return _avoid_by_metrics(state, incident)
     covered = [c for c in state.checkpoints if incident.id in c.covered_by or c.trust == "tainted"]
     if not covered and incident.covered:
         covered = [c for key in incident.covered if (c := find(state, *key)) is not None]
@@ -130,6 +134,21 @@ def avoid_panel(state: RunState, incident: Incident) -> Panel:
     if later:
         lines.append(f"Attempt {later[-1]} does not descend from {'it' if len(covered) == 1 else 'them'}.")
     return Panel(_numbers(covered), worst, tuple(lines))
+
+
+def _avoid_by_metrics(state: RunState, incident: Incident) -> Panel:
+    """Return DO NOT USE where single checkpoints are not known: only the window says what not to use."""
+    window = incident.window
+    if window is None or window.contained or incident.status == "cleared":
+        return Panel("nothing", None, (_none_covered(incident) if window else f"The window is {NOT_IN_METRICS}.",))
+    counts = state.trust_counts
+    bad = joined([f"{counts[trust]} {trust}" for trust in ("suspect", "tainted")])
+    after = f"after step {step_text(window.start)}"
+    lines = (
+        f"What attempt {window.start_attempt} saved {after}, and all that descends from it.",
+        f"Which saves that are is {NOT_IN_METRICS}; the run has {bad} ones now.",
+    )
+    return Panel(after, "suspect" if counts["suspect"] + counts["tainted"] else None, lines)
 
 
 def refused_saves(state: RunState, incident: Incident) -> list[FailedSave]:
@@ -201,7 +220,7 @@ def things_to_do(state: RunState, incident: Incident, run_path: Path | None = No
     for words, command in advice(incident):
         loads = command is not None and command == resume_command(resume)  # it stands in the panel already
         out.append(Advice(words, None if loads else command, _followed(state, incident) if loads else ""))
-    if resume is not None and resume.exists and incident.recovered_by is None:
+    if resume is not None and resume.path_known and resume.exists and incident.recovered_by is None:
         where = (run_path or Path()) / resume.path
         out.append(Advice("Verify the save", f"lastgood checkpoint verify {shlex.quote(str(where))}"))
     return tuple(out)

@@ -56,6 +56,7 @@ def run_state(told: LedgerSeries) -> RunState:
         events_digest=_digest(told),
         unreadable=(*_unreadable(told), *broken),
         origin="metrics",
+        told_at=told.time(READ_AT),
         counted={trust: told.whole("checkpoints", trust) or 0 for trust in get_args(Trust)},
     )
 
