@@ -34,6 +34,7 @@ from lastgood.wording import (
     step_text,
     without_phrase,
 )
+from lastgood_console.export.origin import avoid_after
 
 MOST_REASONS: Final = 3
 _WORST_FIRST: Final[tuple[Trust, ...]] = ("tainted", "suspect", "missing", "unreadable", "unverified", "trusted")
@@ -142,13 +143,8 @@ def _avoid_by_metrics(state: RunState, incident: Incident) -> Panel:
     if window is None or window.contained or incident.status == "cleared":
         return Panel("nothing", None, (_none_covered(incident) if window else f"The window is {NOT_IN_METRICS}.",))
     counts = state.trust_counts
-    bad = joined([f"{counts[trust]} {trust}" for trust in ("suspect", "tainted")])
-    after = f"after step {step_text(window.start)}"
-    lines = (
-        f"What attempt {window.start_attempt} saved {after}, and all that descends from it.",
-        f"Which saves that are is {NOT_IN_METRICS}; the run has {bad} ones now.",
-    )
-    return Panel(after, "suspect" if counts["suspect"] + counts["tainted"] else None, lines)
+    number, lines = avoid_after(window.start_attempt, window.start, counts)
+    return Panel(number, "suspect" if counts["suspect"] + counts["tainted"] else None, lines)
 
 
 def refused_saves(state: RunState, incident: Incident) -> list[FailedSave]:

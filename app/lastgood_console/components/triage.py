@@ -117,11 +117,16 @@ def _trouble(state: RunState, progress: ProgressData | None, silent_seconds: flo
         return f"stopped at step {step_text(attempt.last_step)}: {attempt.end_reason}"
     if not state.active:
         return ""
-    if silent_seconds > _silent_after(state, progress):
+    if is_silent(state, progress, silent_seconds):
         end = ": it may have ended without a word" if silent_seconds > GONE_AFTER_SECONDS else ""
         return f"silent for {_silence_text(silent_seconds)}{end}"
     late = latest(meters(state, progress))
     return f"{late.check} is {step_text(late.late_by)} steps late" if late else ""
+
+
+def is_silent(state: RunState, progress: ProgressData | None, silent_seconds: float) -> bool:
+    """Tell whether an active run has written nothing for longer than its steps explain."""
+    return state.active and silent_seconds > _silent_after(state, progress)
 
 
 def _silent_after(state: RunState, progress: ProgressData | None) -> float:

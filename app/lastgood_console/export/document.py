@@ -23,7 +23,7 @@ from lastgood import __version__, timeline, wording
 from lastgood.errors import LastgoodError
 from lastgood.events import CHECKS, CheckName, plain
 from lastgood.schema import Test, compile_schema
-from lastgood.state import Attempt, Checkpoint, Finding, Incident, LastGood, RunState
+from lastgood.state import NOT_IN_METRICS, Attempt, Checkpoint, Finding, Incident, LastGood, RunState
 from lastgood_console.characters import TURNING
 
 FORMAT: Final = "lastgood.incident"
@@ -117,6 +117,8 @@ def to_document(state: RunState, incident: Incident) -> Document:
         "checkpoints_omitted": omitted,
         "written": _written(state),
     }
+    if incident.origin == "metrics":
+        document["metrics"] = {"told_at": state.told_at, "checkpoints": dict(state.trust_counts)}
     return cast(Document, plain(document))
 
 
@@ -229,12 +231,18 @@ def _failed(finding: Finding, incident: Incident) -> dict[str, Any]:
         "result": "failed",
         "happened": f"steps {happened}" if happened.startswith("(") else happened,
         "known_at": finding.at,
-        "subject": wording.ranks_text(finding.ranks) if finding.ranks else "no rank stands out",
+        "subject": _subject(finding, incident),
         "where": where,
         "observed": finding.observed,
         "expected": finding.expected,
-        "detail": " ".join(texts),
+        "detail": NOT_IN_METRICS if incident.origin == "metrics" else " ".join(texts),
     }
+
+
+def _subject(finding: Finding, incident: Incident) -> str:
+    if incident.origin == "metrics":
+        return NOT_IN_METRICS
+    return wording.ranks_text(finding.ranks) if finding.ranks else "no rank stands out"
 
 
 def _context(state: RunState, incident: Incident, attempt: Attempt, check: CheckName) -> Iterator[dict[str, Any]]:

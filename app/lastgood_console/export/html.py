@@ -18,6 +18,7 @@ from lastgood.state import LastGood
 from lastgood.timeline import STATUS_TONES
 from lastgood_console.characters import escape
 from lastgood_console.export import story
+from lastgood_console.export.origin import STORY_WORDS, origin_words, saves_words, window_to_avoid
 from lastgood_console.export.peers_chart import peers_svg
 from lastgood_console.export.svg import timeline_svg
 from lastgood_console.export.symbols import icon
@@ -138,6 +139,8 @@ def _verdict(document: Document) -> Iterator[str]:
     line = " · ".join(e(fact) for fact in facts if fact)
     yield f'<p class="verdict">{icon(tone)}<span class="word {tone}">{e(words["status"])}</span><span>{line}</span></p>'
     yield f"<h1>{said(words['headline'])}</h1>"
+    if "metrics" in document:
+        yield f'<p class="hint">{e(origin_words(document["metrics"]["told_at"]))}</p>'
 
 
 def _panels(document: Document) -> str:
@@ -176,6 +179,9 @@ def _resume(document: Document) -> str:
 
 def _do_not_use(document: Document) -> str:
     covered = document["covered"]
+    if avoid := window_to_avoid(document):
+        lines = "".join(f"<p>{e(line)}</p>" for line in avoid[1])
+        return f'<p class="label">DO NOT USE</p><p class="number">{e(avoid[0])}</p>{lines}'
     if not covered:
         return f'<p class="label">DO NOT USE</p><p class="number">nothing</p><p>{e(_nothing_covered(document))}</p>'
     worst = "tainted" if any(c["trust"] == "tainted" for c in covered) else "suspect"
@@ -267,6 +273,8 @@ def _peers(document: Document) -> Iterator[str]:
 def _story(document: Document) -> Iterator[str]:
     yield "<h2>What happened, and when we knew</h2>"
     yield table("story", ("Happened", "Known (UTC)", "Event", "By"), map(_story_row, story.rows(document)))
+    if "metrics" in document:
+        yield f'<p class="hint">{e(STORY_WORDS)}</p>'
 
 
 def _story_row(row: story.Row) -> tuple[str, tuple[str, ...]]:
@@ -297,6 +305,9 @@ def _evidence_row(row: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
 
 def _checkpoints(document: Document) -> Iterator[str]:
     yield "<h2>Checkpoints</h2>"
+    if "metrics" in document:
+        yield f"<p>{e(saves_words(document['metrics']['checkpoints']))}</p>"
+        return
     if not document["checkpoints"]:
         yield "<p>Nothing saved yet. Resume is possible from step 0 only.</p>"
         return

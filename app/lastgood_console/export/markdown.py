@@ -14,6 +14,7 @@ from lastgood import wording
 from lastgood.timeline import SAID_KINDS
 from lastgood_console.export import story
 from lastgood_console.export.markup import code, table, words
+from lastgood_console.export.origin import STORY_WORDS, origin_words, saves_words, window_to_avoid
 
 Document = Mapping[str, Any]
 
@@ -48,6 +49,8 @@ def _summary(document: Document) -> Iterator[str]:
     said, incident = document["words"], document["incident"]
     yield from _heading("Summary")
     yield f"**{words(said['headline'])}**"
+    if "metrics" in document:
+        yield from ["", words(origin_words(document["metrics"]["told_at"]))]
     yield ""
     verdict = " · ".join(
         words(part) for part in (said["status"], said["scope"], said["confidence"], said["nature"]) if part
@@ -88,6 +91,8 @@ def _resume(document: Document) -> str:
 
 
 def _covered(document: Document) -> str:
+    if avoid := window_to_avoid(document):
+        return words(" ".join(avoid[1]))
     named = [f"step {_step(save['step'])} ({save['trust']}): {code(save['path'])}" for save in document["covered"][:6]]
     more = len(document["covered"]) - len(named)
     return (
@@ -100,10 +105,12 @@ def _impact(document: Document) -> Iterator[str]:
     covered, refused = len(document["covered"]), document["refused"]
     yield from _heading("Impact")
     lost = [f"Cost: {words(number)}, {words(detail)} ({words(how_far)})."]
-    lost.append(f"Saves that must not be used: {covered or 'none'}.")
+    avoid = window_to_avoid(document)
+    lost.append(f"Saves that must not be used: {avoid[0] if avoid else covered or 'none'}.")
     lost += [f"Attempt {save['attempt']}, step {_step(save['step'])}: {words(save['text'])}." for save in refused]
     for attempt in document["attempts"]:
-        nodes = f"{attempt['world_size']} ranks on {len(attempt['nodes'])} nodes"
+        on = f"{len(attempt['nodes'])} nodes" if attempt["nodes"] else "nodes that are not known"
+        nodes = f"{attempt['world_size']} ranks on {on}"
         end = f"ended at step {_step(attempt['last_step'])} ({words(attempt['end_reason'])})"
         stands = end if attempt["ended_at"] else f"at step {_step(attempt['last_step'])}"
         lost.append(f"Attempt {attempt['number']}: {nodes}, from step {_step(attempt['from_step'])}, {stands}.")
@@ -118,6 +125,8 @@ def _timeline(document: Document) -> Iterator[str]:
         (words(row.happened), words(row.known), _event(row), words(row.who)) for row in story.rows(document, dated=True)
     ]
     yield from table(("Happened", "Known", "Event", "By"), rows)
+    if "metrics" in document:
+        yield from ["", STORY_WORDS]
     for text in document["injected"]:
         yield from ["", f"Ground truth of a demo or drill, which no check reads: {words(text)}."]
 
@@ -152,6 +161,9 @@ def _evidence_row(row: Mapping[str, Any]) -> list[str]:
 
 def _checkpoints(document: Document) -> Iterator[str]:
     yield from _heading("Checkpoints")
+    if "metrics" in document:
+        yield saves_words(document["metrics"]["checkpoints"])
+        return
     if not document["checkpoints"]:
         yield "Nothing saved yet. Resume is possible from step 0 only."
         return
