@@ -11,7 +11,7 @@ import streamlit as st
 from lastgood_console.cache import run_alerts
 from lastgood_console.characters import escape
 from lastgood_console.components.alert_facts import Alerts, read_alerts
-from lastgood_console.components.heads import freshness, rfc3339
+from lastgood_console.components.heads import freshness, metrics_note, rfc3339
 from lastgood_console.components.triage import RunRow, rows
 from lastgood_console.export.tokens import ThemeName
 from lastgood_console.pause import paused_html
@@ -34,6 +34,12 @@ def fresh_html(snapshot: Snapshot, now: float) -> str:
     """Return how old the data is, and since when the visitor holds it still."""
     age = freshness(snapshot.read_at, now, STALE_SECONDS)
     return f"{paused} · {age}" if (paused := paused_html()) else age
+
+
+def metrics_warning(snapshot: Snapshot, now: float) -> None:
+    """Draw the trouble of the metrics server; nothing when it has none, or is not asked. ``now``: unix seconds."""
+    if note := metrics_note(snapshot.metrics_problem, snapshot.metrics_problem_since, now):
+        st.html(note)
 
 
 def all_alerts(snapshot: Snapshot, now: float) -> Alerts:

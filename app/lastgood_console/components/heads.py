@@ -8,6 +8,7 @@ from lastgood.state import RunState
 from lastgood.wording import age_text
 from lastgood_console.characters import escape
 from lastgood_console.components.symbols import symbol
+from lastgood_console.export.origin import origin_words
 
 
 def rfc3339(seconds: float) -> str:
@@ -43,6 +44,22 @@ def section(title: str, note: str = "") -> str:
 def empty(html: str) -> str:
     """Return an empty state: what is true, why, and the next step. ``html`` is escaped already."""
     return f'<div class="lg-empty">{html}</div>'
+
+
+def origin_note(state: RunState) -> str:
+    """Say that a run is told by metrics alone; nothing when its journal is read."""
+    if state.origin == "journal":
+        return ""
+    return f'<div class="lg-warn">{symbol("warning")}<span>{escape(origin_words(state.told_at))}</span></div>'
+
+
+def metrics_note(problem: str, since: float | None, now: float) -> str:
+    """Say what is wrong with the metrics server, and for how long; nothing when nothing is. Times: unix seconds."""
+    if not problem:
+        return ""
+    age = f", for {age_text(now - since)}" if since is not None else ""
+    words = f"Metrics: {problem}{age}. Trends, and runs without a run directory, are as they were before, or missing."
+    return f'<div class="lg-warn">{symbol("warning")}<span>{escape(words)}</span></div>'
 
 
 def unreadable_warning(state: RunState) -> str:

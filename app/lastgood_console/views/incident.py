@@ -25,7 +25,7 @@ from lastgood_console.components.decision import (
     sentence,
     things_to_do,
 )
-from lastgood_console.components.heads import empty, page_head, rfc3339, section, unreadable_warning
+from lastgood_console.components.heads import empty, origin_note, page_head, rfc3339, section, unreadable_warning
 from lastgood_console.components.meters import meters, meters_html
 from lastgood_console.components.panels import (
     advice_html,
@@ -45,6 +45,7 @@ from lastgood_console.shell import (
     OVERVIEW_PAGE,
     TICK_SECONDS,
     fresh_html,
+    metrics_warning,
     no_runs_html,
     outside_alerts,
     runs_of,
@@ -126,7 +127,8 @@ def first_screen(state: RunState, incident: Incident, snapshot: Snapshot, second
     """Draw everything down to the strip."""
     crumb(incident, snapshot, seconds)
     st.html(verdict_html(incident))
-    if warning := unreadable_warning(state):
+    metrics_warning(snapshot, seconds)
+    if warning := origin_note(state) + unreadable_warning(state):
         st.html(warning)
     decision(state, incident)
     reasons_and_advice(state, incident)
@@ -195,7 +197,8 @@ def show_run(state: RunState, snapshot: Snapshot, seconds: float) -> None:
     trouble = trouble_words(state, snapshot, outside, seconds)
     words, said = (trouble, f"{clean} {said}") if trouble else (clean, said)
     st.html(page_head(words, said, fresh_html(snapshot, seconds)))
-    if warning := unreadable_warning(state):
+    metrics_warning(snapshot, seconds)
+    if warning := origin_note(state) + unreadable_warning(state):
         st.html(warning)
     st.html(section("Steps since each check passed") + meters_html(meters(state, snapshot.progress.get(state.run))))
     alerts(outside, seconds)

@@ -21,6 +21,7 @@ from lastgood_console.shell import (
     TICK_SECONDS,
     ask_for,
     fresh_html,
+    metrics_warning,
     link_to_incident,
     no_runs_html,
     outside_alerts,
@@ -90,6 +91,7 @@ def page() -> None:
     if not snapshot.states:
         outside = outside_alerts(snapshot, seconds)
         st.html(page_head(headline((), fleet_alarms(outside.standing, ())), "", fresh_html(snapshot, seconds)))
+        metrics_warning(snapshot, seconds)
         st.html(empty(no_runs_html()))
         alerts(outside, snapshot, now, seconds)
         return
@@ -102,6 +104,7 @@ def page() -> None:
     st.html(
         page_head(headline(found, fleet), consequence(found), f"{fresh_html(snapshot, seconds)} · {now[11:19]} UTC")
     )
+    metrics_warning(snapshot, seconds)
     warnings = "".join(unreadable_warning(row.state) for row in found)
     if warnings:
         st.html(warnings)
