@@ -24,7 +24,7 @@ _SAVED: Final = "act-saved"
 def act_on(incident: Incident) -> None:
     """Offer what can be done to an incident now; draw nothing where nobody can write."""
     desk = current().desk
-    if desk is None:
+    if desk is None or incident.origin == "metrics":  # what is said is journaled, and the journal is not here
         return
     if told := st.session_state.pop("act-told", ""):
         st.toast(told)

@@ -66,6 +66,8 @@ class Desk:
         self._admit(visitor, said.token)
         state = self._store.snapshot().states.get(run)
         about = next((i for i in state.incidents if incident in (i.id, *i.aliases)), None) if state else None
+        if about is not None and about.origin == "metrics":
+            raise ActionError(f"run {run} is told by metrics alone: act where its run directory is")
         if state is None or about is None:
             raise ActionError(f"incident {incident} of run {run} is not known any more: reload the page")
         return self._write(run, to_incident(state, about, said.action, visitor.name or said.by, said.text))
@@ -76,6 +78,8 @@ class Desk:
         state = self._store.snapshot().states.get(run)
         if state is None:
             raise ActionError(f"run {run} is not known any more: reload the page")
+        if state.origin == "metrics":
+            raise ActionError(f"run {run} is told by metrics alone: act where its run directory is")
         run_dir = self._store.ledger.path_of(run)
         return self._write(run, choice.deed(state, visitor.name or said.by, said.text, run_dir))
 

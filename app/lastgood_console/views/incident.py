@@ -40,6 +40,7 @@ from lastgood_console.components.strip import key_html, layout, strip_html
 from lastgood_console.components.tables import Column, evidence_html, story_html, table_html
 from lastgood_console.components.triage import ALARM, WARN
 from lastgood_console.export.formats import FORMATS, render
+from lastgood_console.export.origin import STORY_WORDS, saves_words
 from lastgood_console.pause import news
 from lastgood_console.shell import (
     OVERVIEW_PAGE,
@@ -144,6 +145,8 @@ def timeline(state: RunState, incident: Incident) -> None:
     st.vega_lite_chart(spec=picture, theme=None, width="stretch", key="timeline", alt=words)
     st.html(section("What happened, and when we knew", "two clocks: when it happened, when it was known"))
     st.html(story_html(story_told(state, incident)))
+    if incident.origin == "metrics":
+        st.html(f'<div class="lg-caption">{escape(STORY_WORDS)}</div>')
     if told := injected(state, incident):
         more = f" {len(told) - 1} more follow." if len(told) > 1 else ""
         st.html(f'<div class="lg-caption">Ground truth, not evidence: {escape(told[0])}.{more}</div>')
@@ -167,8 +170,11 @@ def against_peers(incident: Incident) -> None:
 
 def checkpoints(state: RunState, resume: LastGood | None = None) -> None:
     """Draw the trust of every checkpoint."""
-    st.html(section("Checkpoints", f"newest first · {len(state.checkpoints)} saved"))
-    if state.checkpoints or state.failed_saves:
+    saved = sum(state.trust_counts.values())
+    st.html(section("Checkpoints", f"newest first · {saved} saved"))
+    if state.origin == "metrics":
+        st.html(empty(escape(saves_words(state.trust_counts))))
+    elif state.checkpoints or state.failed_saves:
         st.html(checkpoints_html(state, resume))
     else:
         st.html(empty("Nothing saved yet. Resume is possible from step 0 only."))
@@ -181,7 +187,8 @@ def show_incident(state: RunState, incident: Incident, snapshot: Snapshot, secon
     timeline(state, incident)
     against_peers(incident)
     count = len(incident.findings)
-    st.html(section("Evidence", f"{count} finding{'' if count == 1 else 's'} · happened and known are two clocks"))
+    found = f"{count} finding{'' if count == 1 else 's'}" if incident.origin == "journal" else "one row per failed check"
+    st.html(section("Evidence", f"{found} · happened and known are two clocks"))
     st.html(evidence_html(document(state, incident)["evidence"]))
     checkpoints(state, incident.resume)
 
