@@ -187,7 +187,9 @@ def show_incident(state: RunState, incident: Incident, snapshot: Snapshot, secon
     timeline(state, incident)
     against_peers(incident)
     count = len(incident.findings)
-    found = f"{count} finding{'' if count == 1 else 's'}" if incident.origin == "journal" else "one row per failed check"
+    found = f"{count} finding{'' if count == 1 else 's'}"
+    if incident.origin == "metrics":
+        found = "one row per failed check"
     st.html(section("Evidence", f"{found} · happened and known are two clocks"))
     st.html(evidence_html(document(state, incident)["evidence"]))
     checkpoints(state, incident.resume)
