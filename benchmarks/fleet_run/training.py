@@ -12,6 +12,7 @@ from typing import Any, Final
 from fleet_run.causes import Cause
 from fleet_run.cluster import Cluster
 from lastgood.journal import JournalWriter, claim_attempt
+from lastgood.pairing import environment_data
 from lastgood.state import Parent, Place
 from lastgood.topology_files import write_topology
 
@@ -86,7 +87,7 @@ class Training:
             "world_size": len(self.places), "topology": write_topology(self.run_dir, self.attempt, self.places),
             "config": {"run_dir": f"/shared/runs/{self.run}", "run": self.run, "policy": "stop", "save_probe": True,
                        "replica_every": REPLICA_EVERY, "replay_every": REPLAY_EVERY, "accumulation": 1},
-            "environment": {ENVIRONMENT: list(range(len(self.places)))}, "versions": VERSIONS, "seed": 405,
+            "environment": environment_data([ENVIRONMENT] * len(self.places)), "versions": VERSIONS, "seed": 405,
             "cadence": CADENCE, "not_run": {"at_rest": "not in this version"}, "parent": _data(parent),
             "parent_known": True, "parent_verified": True, "from_step": self.from_step,
         }  # fmt: skip
@@ -143,8 +144,8 @@ class Training:
         parent = self.saved[-1] if self.saved else Parent(number, step, done["path"])
         blocked = BLOCKED_SECONDS + self.chance.uniform(0, 1)
         self.write("checkpoint.saved", done | {
-            "seconds": round(blocked + 20, 3), "fingerprint": _fingerprint(step, self.probe_fails), "parent": _data(parent),
-            "bytes": 4_860_000_000_000 + step, "blocked_seconds": round(blocked, 3),
+            "seconds": round(blocked + 20, 3), "fingerprint": _fingerprint(step, self.probe_fails),
+            "parent": _data(parent), "bytes": 4_860_000_000_000 + step, "blocked_seconds": round(blocked, 3),
         }, blocked)  # fmt: skip
         self.saved.append(Parent(number, step, done["path"]))
         self.saved_at[done["path"]] = self.now

@@ -64,7 +64,7 @@ class RunStartedData(TypedDict):
     config: dict[str, Any]  # the settings of lastgood.config.Config that are plain data
     cadence: dict[str, int | None]  # check -> steps between two runs; None = off or cannot run
     not_run: dict[str, str]  # check -> why it cannot run in this attempt ("switched off", "one rank", ...)
-    environment: dict[str, list[int]]  # environment key -> ranks that have it
+    environment: dict[str, list[int]]  # environment key -> ranks that have it; none: all that have no other
     versions: dict[str, str]
     seed: int | None
     parent: ParentData | None  # None: started at step 0, or the parent is unknown

@@ -29,7 +29,7 @@ MAX_LINE_BYTES: Final = 4 << 20
 MAX_NAMED_LINES: Final = 1000
 """So many unreadable lines of one file are named; then the file is, once."""
 _CHUNK_BYTES: Final = 1 << 20
-_PROGRESS_TAIL_BYTES: Final = 64 << 10
+_PROGRESS_TAIL_BYTES: Final = 2 << 10  # five lines, of which the newest counts
 _FRESH_ATTEMPTS: Final = 2
 _ATTEMPT = re.compile(r"[0-9]{6,9}", re.ASCII)
 _WRITER = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]*?)(\.progress)?\.jsonl", re.ASCII)

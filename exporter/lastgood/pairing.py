@@ -43,3 +43,15 @@ def _pair(order: Sequence[int], nodes: Sequence[str], round_number: int) -> dict
     shift = largest if 2 * largest <= n else 1 + round_number % (n - 1)
     pairs = {rank: order[(i + shift) % n] for i, rank in enumerate(order)}
     return {owner: partner for owner, partner in pairs.items() if nodes[owner] != nodes[partner]}
+
+
+def environment_data(environments: Sequence[str]) -> dict[str, list[int]]:
+    """Return environment key -> ranks, as a start is journaled: the key that most ranks have names none of them.
+
+    16,384 ranks by number in every start of a run are more than all that it journals otherwise.
+    """
+    groups: dict[str, list[int]] = {}
+    for rank, key in enumerate(environments):
+        groups.setdefault(key, []).append(rank)
+    usual = max(groups, key=lambda key: len(groups[key]), default=None)
+    return {key: [] if key == usual else ranks for key, ranks in groups.items()}

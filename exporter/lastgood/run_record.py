@@ -12,7 +12,7 @@ from lastgood.errors import JournalError
 from lastgood.events import Event, timestamp_of
 from lastgood.journal_read import JournalTail
 from lastgood.state import Place, RunState, Unreadable
-from lastgood.topology_files import read_topology, topology_name
+from lastgood.topology_files import Topologies, topology_name
 
 Fold = Callable[..., RunState]
 """The signature of :func:`lastgood.fold.derive`."""
@@ -35,7 +35,7 @@ class RunRecord:
         self._progress: dict[tuple[int, str], Event] = {}  # newest of each attempt and source
         self._unreadable: dict[tuple[str, int], Unreadable] = {}
         self._topologies: dict[int, tuple[Place, ...]] = {}
-        self._places: dict[Place, Place] = {}
+        self._topology_files = Topologies(path) if path else None
         self._present: dict[str, str] = {}
         self._looked_at = float("-inf")
         self._state: RunState | None = None
@@ -170,16 +170,14 @@ class RunRecord:
 
     def _look_at_topologies(self) -> bool:
         """Read each attempt's topology once; one that is not there yet is tried again. Tell whether one was read."""
-        if self.path is None:
+        if self._topology_files is None:
             return False
         named = {e.attempt for e in self._events.values() if e.type == "run.started" and e.data["topology"]}
         before = len(self._topologies)
         for attempt in sorted(named - self._topologies.keys()):
             name = topology_name(attempt)
             try:
-                places = read_topology(self.path, attempt)
-                # A run of 16,384 ranks and 400 attempts has 6.9 million places, most of them the same few.
-                self._topologies[attempt] = tuple(self._places.setdefault(place, place) for place in places)
+                self._topologies[attempt] = self._topology_files.read(attempt)
                 self._unreadable.pop((name, 0), None)
             except JournalError as problem:
                 self.note_unreadable(Unreadable(name, 0, str(problem).partition(": ")[2]))

@@ -28,6 +28,7 @@ from lastgood.endpoint import Endpoint
 from lastgood.errors import ConfigError
 from lastgood.journal import claim_attempt, run_id_of
 from lastgood.notice import warn
+from lastgood.pairing import environment_data
 from lastgood.places import environment_key, here, node_name
 from lastgood.publisher import Publisher
 from lastgood.push import END_SECONDS, pusher_for
@@ -110,14 +111,11 @@ class Session:
 
     def started_data(self, **facts: Any) -> dict[str, Any]:
         """Return ``RunStartedData``; the caller adds what only it knows."""
-        environment: dict[str, list[int]] = {}
-        for rank, key in enumerate(self.environments):
-            environment.setdefault(key, []).append(rank)
         return {
             "world_size": self.world.size,
             "topology": self.topology,
             "config": self.config.journaled(),
-            "environment": environment,
+            "environment": environment_data(self.environments),
             "versions": {
                 "lastgood": __version__,
                 "torch": str(torch.__version__),

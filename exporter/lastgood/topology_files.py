@@ -50,18 +50,56 @@ def write_topology(run_dir: Path, attempt: int, places: Sequence[Place]) -> str:
 
 def read_topology(run_dir: Path, attempt: int) -> tuple[Place, ...]:
     """Return the places of an attempt, by rank. Raises :class:`JournalError` naming the file that cannot be read."""
-    content = _load(run_dir, attempt)
-    try:
-        places = _unpack(content)
-        if content.get("base") is None:
-            return _checked(places, content["world_size"])
-        full = _load(run_dir, int(content["base"]))
-        if full.get("base") is not None:
-            raise ValueError(f"builds on attempt {content['base']}, which is itself a delta")
-        merged = {place.rank: place for place in (*_unpack(full), *places) if place.rank < content["world_size"]}
-        return _checked([merged[rank] for rank in sorted(merged)], content["world_size"])
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as problem:
-        raise JournalError(f"{topology_name(attempt)}: not a topology of lastgood ({problem!r})") from None
+    return Topologies(run_dir).read(attempt)
+
+
+class Topologies:
+    """Read the topologies of a run. A full one is unpacked once, and equal places are one object.
+
+    A run of 16,384 ranks and 400 attempts has 6.9 million places, most of them the same few, and few full topologies.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._full: dict[int, tuple[Place, ...]] = {}
+        self._known: dict[tuple[int, str, str, int], Place] = {}
+        self._last: tuple[int, list[Place], tuple[Place, ...]] | None = None
+
+    def read(self, attempt: int) -> tuple[Place, ...]:
+        """Return the places of an attempt as :func:`read_topology`."""
+        content = _load(self._run_dir, attempt)
+        try:
+            if content.get("base") is None:
+                self._full[attempt] = _checked(_unpack(content, self._known), content["world_size"])
+                return self._full[attempt]
+            return self._changed(int(content["base"]), _unpack(content, self._known), content["world_size"])
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as problem:
+            raise JournalError(f"{topology_name(attempt)}: not a topology of lastgood ({problem!r})") from None
+
+    def _changed(self, base: int, changed: list[Place], world_size: int) -> tuple[Place, ...]:
+        """Return the places of a delta; two deltas that say the same are one object."""
+        full = self._base(base)
+        if self._last is None or self._last[:2] != (base, changed) or len(self._last[2]) != world_size:
+            self._last = (base, changed, _merged(full, changed, world_size))
+        return self._last[2]
+
+    def _base(self, attempt: int) -> tuple[Place, ...]:
+        if attempt not in self._full:
+            content = _load(self._run_dir, attempt)
+            if content.get("base") is not None:
+                raise ValueError(f"builds on attempt {attempt}, which is itself a delta")
+            self._full[attempt] = _checked(_unpack(content, self._known), content["world_size"])
+        return self._full[attempt]
+
+
+def _merged(full: Sequence[Place], changed: Sequence[Place], world_size: int) -> tuple[Place, ...]:
+    if len(full) == world_size and all(0 <= place.rank < world_size for place in changed):
+        merged = list(full)
+        for place in changed:
+            merged[place.rank] = place
+        return tuple(merged)
+    by_rank = {place.rank: place for place in (*full, *changed) if place.rank < world_size}
+    return _checked([by_rank[rank] for rank in sorted(by_rank)], world_size)
 
 
 def _pack(run_dir: Path, attempt: int, places: Sequence[Place]) -> dict[str, Any]:
@@ -99,10 +137,19 @@ def _columns(places: Iterable[Place]) -> dict[str, Any]:
     }
 
 
-def _unpack(content: dict[str, Any]) -> list[Place]:
-    nodes = content["nodes"]
-    rows = zip(content["rank"], content["node"], content["slot"], content["gpu_uuid"], strict=True)
-    return [Place(int(rank), str(nodes[node]), str(gpu_uuid), int(slot)) for rank, node, slot, gpu_uuid in rows]
+def _unpack(content: dict[str, Any], known: dict[tuple[int, str, str, int], Place]) -> list[Place]:
+    """Return the places of a file; one that is known already is the same object."""
+    nodes = [str(node) for node in content["nodes"]]
+    places = []
+    for rank, node, slot, uuid in zip(
+        content["rank"], content["node"], content["slot"], content["gpu_uuid"], strict=True
+    ):
+        key = (int(rank), nodes[node], str(uuid), int(slot))
+        place = known.get(key)
+        if place is None:
+            place = known[key] = Place(*key)
+        places.append(place)
+    return places
 
 
 def _checked(places: Sequence[Place], world_size: int) -> tuple[Place, ...]:

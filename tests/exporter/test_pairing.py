@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lastgood.pairing import arbiter, partners
+from lastgood.pairing import arbiter, environment_data, partners
 
 SAME = ["key"] * 64
 
@@ -53,3 +53,9 @@ def test_the_arbiter_is_on_a_third_node_and_not_busy() -> None:
     assert arbiter(2, 4, nodes, SAME[:6], {0}) == 1
     assert arbiter(2, 4, nodes, SAME[:6], {0, 1}) is None
     assert arbiter(2, 4, nodes, ["x", "x", "k", "k", "k", "k"], set()) is None
+
+
+def test_the_environment_that_most_ranks_share_names_none_of_them() -> None:
+    assert environment_data(["a"] * 16_384) == {"a": []}
+    assert environment_data(["b", "a", "a", "b", "a"]) == {"b": [0, 3], "a": []}
+    assert environment_data([]) == {}

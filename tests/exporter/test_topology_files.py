@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lastgood.errors import JournalError
 from lastgood.state import Place
-from lastgood.topology_files import read_topology, topology_name, write_topology
+from lastgood.topology_files import Topologies, read_topology, topology_name, write_topology
 
 
 def places(nodes: list[str], per_node: int = 2) -> list[Place]:
@@ -93,3 +93,24 @@ def test_a_missing_file_and_a_link_out_of_the_run_directory_are_named(tmp_path: 
     (tmp_path / topology_name(1)).symlink_to(tmp_path / "other" / topology_name(1))
     with pytest.raises(JournalError, match="cannot be read"):
         read_topology(tmp_path, 1)
+
+
+@given(WORLDS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+def test_one_reader_of_all_attempts_reads_what_each_reads_alone(tmp_path: Path, worlds: list[list[str]]) -> None:
+    for attempt, nodes in enumerate(worlds, 1):
+        write_topology(tmp_path, attempt, places(nodes))
+    files = Topologies(tmp_path)
+    for attempt in (*range(len(worlds), 0, -1), *range(1, len(worlds) + 1)):
+        assert files.read(attempt) == read_topology(tmp_path, attempt)
+
+
+def test_places_and_topologies_that_did_not_change_are_one_object(tmp_path: Path) -> None:
+    nodes = [f"node-{n}" for n in range(32)]
+    for attempt, spare in enumerate(("node-7", "spare", "spare"), 1):
+        nodes[7] = spare
+        write_topology(tmp_path, attempt, places(nodes))
+    files = Topologies(tmp_path)
+    one, two, three = map(files.read, (1, 2, 3))
+    assert one[0] is two[0]
+    assert two is three
