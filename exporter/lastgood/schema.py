@@ -29,6 +29,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "null": (type(None),),
 }
+_NUMBERS = frozenset({int, float})
 _SILENT = {"$schema", "$id", "$defs", "title", "description"}
 
 
@@ -61,7 +62,14 @@ def compile_schema(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Test:
     tests = [_MAKERS[word](schema[word], schema, defs) for word in _known(schema)]
     if len(tests) == 1:
         return tests[0]
-    return lambda value: next((found for test in tests if (found := test(value))), None)
+
+    def test_all(value: Any) -> str | None:
+        for test in tests:
+            if found := test(value):
+                return found
+        return None
+
+    return test_all
 
 
 def _known(schema: Mapping[str, Any]) -> list[str]:
@@ -76,8 +84,10 @@ def _type(names: str | list[str], schema: Mapping[str, Any], defs: Mapping[str, 
     classes = tuple({kind for name in wanted for kind in _TYPES[name]})
     bools = bool in classes
 
+    plain = frozenset(classes)  # a journal holds nothing but these themselves, and looking that up is quicker
+
     def test(value: Any) -> str | None:
-        if isinstance(value, classes) and (bools or not isinstance(value, bool)):
+        if type(value) in plain or (isinstance(value, classes) and (bools or not isinstance(value, bool))):
             return None
         return f": {_shown(value)} is not of type {' or '.join(wanted)}"
 
@@ -89,15 +99,11 @@ def _enum(values: list[Any], schema: Mapping[str, Any], defs: Mapping[str, Any])
 
 
 def _minimum(bound: float, schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Test:
-    return lambda value: f": {value} is below {bound}" if _is_number(value) and value < bound else None
+    return lambda value: f": {value} is below {bound}" if type(value) in _NUMBERS and value < bound else None
 
 
 def _maximum(bound: float, schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Test:
-    return lambda value: f": {value} is above {bound}" if _is_number(value) and value > bound else None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return lambda value: f": {value} is above {bound}" if type(value) in _NUMBERS and value > bound else None
 
 
 def _max_length(bound: int, schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Test:
@@ -111,10 +117,14 @@ def _pattern(pattern: str, schema: Mapping[str, Any], defs: Mapping[str, Any]) -
 
 
 def _required(names: list[str], schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Test:
+    wanted = frozenset(names)
+
     def test(value: Any) -> str | None:
         if not isinstance(value, dict):
             return None
-        return next((f".{name}: missing" for name in names if name not in value), None)
+        if wanted <= value.keys():
+            return None
+        return next(f".{name}: missing" for name in names if name not in value)
 
     return test
 
@@ -123,12 +133,13 @@ def _properties(properties: Mapping[str, Any], schema: Mapping[str, Any], defs: 
     tests = {name: compile_schema(inner, defs) for name, inner in properties.items()}
     rest = schema.get("additionalProperties")
     other = _not_known if rest is False else compile_schema(rest, defs) if rest else None
+    find = tests.get
 
     def test(value: Any) -> str | None:
         if not isinstance(value, dict):
             return None
         for name, inner in value.items():
-            one = tests.get(name, other)
+            one = find(name, other)
             if one and (found := one(inner)):
                 return f".{name}{found}"
         return None

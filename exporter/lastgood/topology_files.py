@@ -19,6 +19,9 @@ from typing import Any, Final
 from lastgood.errors import JournalError
 from lastgood.state import Place
 
+_Key = tuple[int, str, str, int]
+"""The fields of a place."""
+
 FORMAT: Final = 1
 MAX_BYTES: Final = 256 << 20
 """Longest topology once unpacked; a file that unpacks to more is refused."""
@@ -62,7 +65,7 @@ class Topologies:
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self._full: dict[int, tuple[Place, ...]] = {}
-        self._known: dict[tuple[int, str, str, int], Place] = {}
+        self._known: dict[_Key, Place] = {}
         self._last: tuple[int, list[Place], tuple[Place, ...]] | None = None
 
     def read(self, attempt: int) -> tuple[Place, ...]:
@@ -137,19 +140,14 @@ def _columns(places: Iterable[Place]) -> dict[str, Any]:
     }
 
 
-def _unpack(content: dict[str, Any], known: dict[tuple[int, str, str, int], Place]) -> list[Place]:
+def _unpack(content: dict[str, Any], known: dict[_Key, Place]) -> list[Place]:
     """Return the places of a file; one that is known already is the same object."""
     nodes = [str(node) for node in content["nodes"]]
-    places = []
-    for rank, node, slot, uuid in zip(
-        content["rank"], content["node"], content["slot"], content["gpu_uuid"], strict=True
-    ):
-        key = (int(rank), nodes[node], str(uuid), int(slot))
-        place = known.get(key)
-        if place is None:
-            place = known[key] = Place(*key)
-        places.append(place)
-    return places
+    where = [nodes[node] for node in content["node"]]
+    uuids = map(str, content["gpu_uuid"])
+    keys = list(zip(map(int, content["rank"]), where, uuids, map(int, content["slot"]), strict=True))
+    places = [known.get(key) for key in keys]
+    return [place or known.setdefault(key, Place(*key)) for place, key in zip(places, keys, strict=True)]
 
 
 def _checked(places: Sequence[Place], world_size: int) -> tuple[Place, ...]:
