@@ -14,7 +14,7 @@ import os
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from lastgood.errors import JournalError
 from lastgood.state import Place
@@ -142,12 +142,22 @@ def _columns(places: Iterable[Place]) -> dict[str, Any]:
 
 def _unpack(content: dict[str, Any], known: dict[_Key, Place]) -> list[Place]:
     """Return the places of a file; one that is known already is the same object."""
-    nodes = [str(node) for node in content["nodes"]]
+    nodes = _texts(content["nodes"])
     where = [nodes[node] for node in content["node"]]
-    uuids = map(str, content["gpu_uuid"])
-    keys = list(zip(map(int, content["rank"]), where, uuids, map(int, content["slot"]), strict=True))
-    places = [known.get(key) for key in keys]
+    columns = (_whole(content["rank"]), where, _texts(content["gpu_uuid"]), _whole(content["slot"]))
+    places = list(map(known.get, zip(*columns, strict=True)))
+    if all(places):
+        return cast(list[Place], places)
+    keys = zip(*columns, strict=True)
     return [place or known.setdefault(key, Place(*key)) for place, key in zip(places, keys, strict=True)]
+
+
+def _texts(column: Sequence[Any]) -> Sequence[str]:
+    return column if set(map(type, column)) <= {str} else [str(value) for value in column]
+
+
+def _whole(column: Sequence[Any]) -> Sequence[int]:
+    return column if set(map(type, column)) <= {int} else [int(value) for value in column]
 
 
 def _checked(places: Sequence[Place], world_size: int) -> tuple[Place, ...]:

@@ -1,5 +1,6 @@
 """The ledger: it follows every run, folds what is new, and one broken run hides no other."""
 
+import gc
 import random
 from collections.abc import Iterable
 from pathlib import Path
@@ -454,3 +455,16 @@ def test_posting_never_waits_for_a_refresh_that_reads_slow_storage(tmp_path: Pat
 def test_posted_events_are_kept_beside_the_runs_by_default() -> None:
     assert default_state_dir([Path("runs"), Path("more")]) == Path("runs/.lastgood")
     assert default_state_dir([]) == Path(".lastgood")
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_the_collector_of_cycles_is_left_as_it_was_found(tmp_path: Path, was_on: bool) -> None:
+    Training(tmp_path / "a", "a").start()
+    (gc.enable if was_on else gc.disable)()
+    try:
+        seen: list[bool] = []
+        ledger = Ledger([tmp_path], fold=lambda *args, **known: seen.append(gc.isenabled()) or derive(*args, **known))
+        ledger.refresh()
+        assert (seen, gc.isenabled()) == ([False], was_on)
+    finally:
+        gc.enable()
