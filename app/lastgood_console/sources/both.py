@@ -9,6 +9,7 @@ series, so that nothing is mixed. Its trouble is one sentence.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -102,12 +103,13 @@ class RunsFromMetrics:
         live = self._client.query(_LAST_READ)
         names = frozenset(by_run(live.series))
         states, warning = self._states(sorted(names - known))
+        told = known | states.keys()  # a ledger may have ended since it was named
         late = self._looked_back_at is None or now - self._looked_back_at >= LOOK_BACK_SECONDS
-        if late or self._live - names:
-            self._look_back(names | known)
+        if late or (self._live | names) - told:
+            self._look_back(told)
             self._looked_back_at = now
-        self._live = names
-        gone = {run: state for run, (_, state) in self._gone.items() if run not in names | known}
+        self._live = frozenset(states)
+        gone = {run: state for run, (_, state) in self._gone.items() if run not in told}
         return gone | states, f"{self._client.shown}: {live.warning or warning}" if live.warning or warning else ""
 
     def _states(self, runs: Iterable[str], at: float | None = None) -> tuple[dict[str, RunState], str]:
@@ -136,7 +138,8 @@ class RunsFromMetrics:
         if known is not None and known[0] == read_at:
             return known
         around = f'{_LAST_READ}{{run="{run}"}}[{2 * _AROUND:.0f}s]'
-        times = [s.samples[-1][0] for s in self._client.query(around, read_at + _AROUND).series if s.samples]
+        found = self._client.query(around, read_at + _AROUND).series
+        times = [at for series in found for at, value in series.samples if math.isfinite(value)]  # NaN: it ended here
         states, _ = self._states([run], max(times)) if times else ({}, "")
         return (read_at, states[run]) if run in states else None
 

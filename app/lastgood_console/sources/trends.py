@@ -77,7 +77,8 @@ def span_of(state: RunState, incident: Incident, now: float) -> Span:
     room = max(_LEAST_ROOM, (last - first) / 2)
     low, high = max(first - room, *starts) if starts else first - room, min(last + room, max(now, last))
     step = max(1.0, math.ceil((high - low) / (MOST_POINTS - 1)))
-    return Span(math.floor(low), step, min(MOST_POINTS, int((high - math.floor(low)) / step) + 1))
+    count = min(MOST_POINTS, int((high - low) / step) + 1)
+    return Span(math.floor(high) - (count - 1) * step, step, count)  # ends with the newest moment
 
 
 def expression(metric: Metric, run: str, suspect: Place, span: Span) -> str:
