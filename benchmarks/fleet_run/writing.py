@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from fleet_run.causes import CORRUPTION, DAY_SECONDS, DAYS, PLANNED, Cause, Interruption, plan
 from fleet_run.cluster import Cluster
-from fleet_run.corruption import KINDS, NO_PROBE, Kind, Reporter, last_step
+from fleet_run.corruption import KINDS, NO_PROBE, PERIOD, Kind, Reporter, last_step
 from fleet_run.training import STEP_SECONDS, Training
 from lastgood.events import Event, utc
 from lastgood.state import Place
@@ -23,6 +23,7 @@ EXCURSIONS_A_DAY: Final = 4.0
 REORDER: Final = 0.04
 """The share of restarts at which the launcher orders the ranks by node again."""
 KEPT_DAYS: Final = 2.0
+LEAST_DAYS: Final = 0.5
 UNSETTLED_SECONDS: Final = 2700.0
 """So long before the end something is found that nobody can settle, and that stays open."""
 
@@ -33,7 +34,10 @@ def write_fleet_run(
     """Write a run of so many ranks (a multiple of 8) and days into ``folder / run`` and return that.
 
     It is still running at ``end`` (unix seconds) and has one open incident. The same arguments give the same bytes.
+    Raises ``ValueError`` for less than half a day: there is no room for what happens.
     """
+    if days < LEAST_DAYS:
+        raise ValueError(f"{days} days: at least {LEAST_DAYS} are needed")
     run_dir = Path(folder) / run
     run_dir.mkdir(parents=True)
     story = Story(run_dir, ranks, days, seed, end)
@@ -115,7 +119,7 @@ class Story:
         """Train to the end; shortly before it a replay is not settled, and does not reproduce itself."""
         t = self.training
         steps = int((self.end - UNSETTLED_SECONDS - t.now) / STEP_SECONDS)
-        at = last_step("undecided", t.from_step + max(2, steps) - 600)
+        at = last_step("undecided", t.from_step + max(2, steps - PERIOD))
         t.train(at - 1)
         t.step, t.now = at, t.now + STEP_SECONDS
         self.findings += Reporter(t, self._chance.choice(t.places).rank).report("undecided")
