@@ -21,7 +21,17 @@ from typing import Any, Final, TypeVar, cast
 from lastgood import people, wording
 from lastgood.events import CHECKS, CheckName, Event
 from lastgood.peers import Peers, peers
-from lastgood.state import Attempt, CheckRound, FailedSave, Finding, Incident, Point, RunState, Window
+from lastgood.state import (
+    NOT_IN_METRICS,
+    Attempt,
+    CheckRound,
+    FailedSave,
+    Finding,
+    Incident,
+    Point,
+    RunState,
+    Window,
+)
 from lastgood.step_clock import StepClock
 from lastgood.timeline_alerts import alert_entries, excursion_entries
 from lastgood.timeline_density import condensed, narrowed
@@ -138,13 +148,14 @@ def started_text(attempt: Attempt) -> str:
     """Say from where an attempt started."""
     if attempt.parent is not None:
         return f"Attempt {attempt.number} resumed from step {wording.step_text(attempt.parent.step)}"
-    known = "" if attempt.parent_known else ", from an unknown checkpoint"
+    known = "" if attempt.parent_known or attempt.end_reason == NOT_IN_METRICS else ", from an unknown checkpoint"
     return f"Attempt {attempt.number} started at step {wording.step_text(attempt.from_step)}{known}"
 
 
 def ended_text(attempt: Attempt) -> str:
     """Say how an attempt ended."""
     how = {"completed": "completed", "integrity": "stopped", "signal": "was ended by a signal"}
+    how[NOT_IN_METRICS] = f"ended (why is {NOT_IN_METRICS})"
     verb = how.get(attempt.end_reason or "", "ended with an error")
     return f"Attempt {attempt.number} {verb} at step {wording.step_text(attempt.last_step)}"
 
@@ -242,7 +253,7 @@ def _failure(finding: Finding) -> TimelineEntry:
 
 def finding_text(finding: Finding) -> str:
     """Say what a finding found: ``Replay failed: rank 3, layers.2.mlp.up``."""
-    who = wording.ranks_text(finding.ranks) if finding.ranks else "no rank stands out"
+    who = wording.seen_on(finding)
     bucket = "" if finding.bucket is None else f", bucket {finding.bucket}"
     where = f", {finding.tensor}" if finding.tensor else bucket
     phase = _PHASES.get(finding.phase, "")

@@ -123,6 +123,13 @@ def ranks_text(ranks: Iterable[int]) -> str:
     return f"rank {numbers[0]}" if len(numbers) == 1 else f"ranks {joined(numbers)}"
 
 
+def seen_on(finding: Finding) -> str:
+    """Return the ranks that a finding was seen on, or that none of them stands out."""
+    if finding.phase == NOT_IN_METRICS:
+        return f"on which ranks is {NOT_IN_METRICS}"
+    return ranks_text(finding.ranks) if finding.ranks else "no rank stands out"
+
+
 def joined(words: Sequence[str], last: str = "and") -> str:
     """Join words as in a sentence: ``a``, ``a and b``, ``a, b and c``."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"

@@ -23,7 +23,8 @@ def run_html(found: RunRow, progress: ProgressData | None, now: str) -> str:
     """Return the row without its link. ``now``: RFC 3339."""
     state, waiting = found.state, found.open_incidents
     strip = layout(state, waiting[0] if waiting else None, newest_saves=NEWEST_SAVES, tick_gap=TICK_GAP)
-    about = f'<div class="lg-sub">{attempts_text(state.attempt, progress)}</div>'
+    origin = " · by metrics alone" if state.origin == "metrics" else ""
+    about = f'<div class="lg-sub">{attempts_text(state.attempt, progress)}{origin}</div>'
     cells = (
         f"<h3>{escape(state.run)}</h3>{marked(found.symbol, found.words)}{about}",
         f'{_caption("Last good")}<div class="lg-big">{resume_headline(state.last_good)}</div>{_trust(state, now)}',

@@ -231,18 +231,12 @@ def _failed(finding: Finding, incident: Incident) -> dict[str, Any]:
         "result": "failed",
         "happened": f"steps {happened}" if happened.startswith("(") else happened,
         "known_at": finding.at,
-        "subject": _subject(finding, incident),
+        "subject": wording.seen_on(finding),
         "where": where,
         "observed": finding.observed,
         "expected": finding.expected,
         "detail": NOT_IN_METRICS if incident.origin == "metrics" else " ".join(texts),
     }
-
-
-def _subject(finding: Finding, incident: Incident) -> str:
-    if incident.origin == "metrics":
-        return NOT_IN_METRICS
-    return wording.ranks_text(finding.ranks) if finding.ranks else "no rank stands out"
 
 
 def _context(state: RunState, incident: Incident, attempt: Attempt, check: CheckName) -> Iterator[dict[str, Any]]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lastgood import wording
+from lastgood.state import NOT_IN_METRICS
 from lastgood.timeline import SAID_KINDS
 from lastgood_console.export import story
 from lastgood_console.export.markup import code, table, words
@@ -185,12 +186,13 @@ def _actions(document: Document) -> Iterator[str]:
     yield from _heading("Actions")
     for number, advice in enumerate(document["words"]["do"], 1):
         yield f"{number}. {words(advice['words'])}" + (f": {code(advice['command'])}" if advice["command"] else "")
+    nothing = f"This is {NOT_IN_METRICS}." if "metrics" in document else "Nothing yet."
     done = [
         f"{_date(entry['known_at'])} {words(entry['who'])}: {_event(story.row(entry))}"
         for entry in document["timeline"]
         if entry["kind"] in SAID_KINDS and entry["who"] != "lastgood"
     ]
-    yield from ["", "### What people did and said", "", *_list(done, "Nothing yet.")]
+    yield from ["", "### What people did and said", "", *_list(done, nothing)]
 
 
 def _unknown(document: Document) -> Iterator[str]:

@@ -13,9 +13,9 @@ STORY_WORDS: Final = f"What else happened, and who did it, is {NOT_IN_METRICS}."
 
 def origin_words(told_at: str) -> str:
     """Say where a run is known from. ``told_at``: RFC 3339, when its ledger last read the journal."""
-    when = f", as they were at {date_text(told_at)} UTC" if told_at else ""
+    when = f", as of {date_text(told_at)} UTC" if told_at else ""
     return (
-        f"This run is told by metrics alone{when}: its run directory is not here. What only the journal holds reads "
+        f"Metrics alone tell of this run{when}: its run directory is not here. What only the journal holds reads "
         f'"{NOT_IN_METRICS}".'
     )
 
