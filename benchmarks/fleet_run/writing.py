@@ -9,11 +9,13 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from fleet_run import said
 from fleet_run.causes import CORRUPTION, DAY_SECONDS, DAYS, PLANNED, Cause, Interruption, plan
 from fleet_run.cluster import Cluster
 from fleet_run.corruption import KINDS, NO_PROBE, PERIOD, Kind, Reporter, last_step
 from fleet_run.training import STEP_SECONDS, Training
 from lastgood.events import Event, utc
+from lastgood.ledger import default_state_dir
 from lastgood.state import Place
 
 RUN: Final = "llama-405b"
@@ -43,6 +45,8 @@ def write_fleet_run(
     story = Story(run_dir, ranks, days, seed, end)
     story.tell()
     _keep_some(run_dir, story.training.saved_at, end)
+    said.write_words(run_dir, run, story.findings, end)
+    said.post_alerts(run_dir, default_state_dir([Path(folder)]), story.alerts(), end)
     return run_dir
 
 
@@ -67,6 +71,9 @@ class Story:
         self._chance = Random(f"story {self.seed}")
         self._kinds = cycle(KINDS)
         self._excursions = 0
+        self._started: list[float] = []
+        self._silences: list[tuple[float, float, int]] = []
+        self._hot: list[tuple[Place, float, float]] = []
 
     def tell(self) -> None:
         """Train from the beginning to the end."""
@@ -95,7 +102,10 @@ class Story:
             t.cluster.replace(place, t.now, cause.device)
         if self._chance.random() < REORDER:
             t.cluster.reorder()
-        t.now += interruption.down
+        ended, t.now = t.now, t.now + interruption.down
+        if cause.ended is None:
+            self._silences.append((ended, t.now, t.step))
+        self._started.append(t.now)
         t.start(cause, interruption.down, [place.node] if cause.node else [])
 
     def _corrupt(self, kind: Kind, place: Place, step: int) -> None:
@@ -126,6 +136,12 @@ class Story:
         t.train(t.step + max(0, int((self.end - t.now) / STEP_SECONDS) - 2))
         for writer in t._writers.values():
             writer.close()
+
+    def alerts(self) -> list[said.Alert]:
+        """Return the alerts that all this set off."""
+        run = self.run_dir.name
+        found = said.found_alerts(run, self.findings, self._started)
+        return [*found, *said.vanished_alerts(run, self._silences), *said.hot_alerts(run, self._hot)]
 
     # --- what happens beside ------------------------------------------------------------------------------------------
 
@@ -159,6 +175,8 @@ class Story:
             "rank": place.rank, "node": place.node, "gpu_uuid": place.gpu_uuid, "slot": place.slot,
             "text": f"rank {place.rank} ({place.node}): {left if hot else '1 new uncorrectable memory error'}",
         }  # fmt: skip
+        if hot:
+            self._hot.append((place, t.now - 60 * minutes, t.now))
         writer = t.writer(place.rank)
         for state in ("started", "ended") if hot else ("ended",):
             ended = utc(t.now) if state == "ended" else None

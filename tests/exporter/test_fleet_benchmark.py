@@ -20,7 +20,8 @@ from lastgood import schema
 from lastgood.events import event_from_dict, timestamp_of
 from lastgood.fold import derive
 from lastgood.journal import read_run
-from lastgood.ledger import Ledger
+from lastgood.ledger import Ledger, default_state_dir
+from lastgood.posted import read_events
 from lastgood.state import RunState
 from lastgood.topology_files import read_topology
 
@@ -49,7 +50,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def state(run_dir: Path) -> RunState:
-    ledger = Ledger([run_dir])
+    ledger = Ledger([run_dir], state_dir=default_state_dir([run_dir.parent]))
     ledger.refresh()
     found = ledger.run("llama-405b")
     assert found is not None
@@ -95,6 +96,17 @@ def test_verdicts_name_the_checkpoint_that_the_fold_finds_too(state: RunState) -
                 assert verdict.resume.step <= incident.window.start
 
 
+def test_people_and_alerts_speak_of_the_incidents_that_there_are(state: RunState) -> None:
+    said = Counter(event.type for event in state.annotations)
+    assert min(said[kind] for kind in ("alert", "note", "action", "device.excursion")) > 0
+    named = {event.data["incident"] for event in state.annotations if "incident" in event.data}
+    standing = {incident.id: incident for incident in state.incidents if incident.status != "cleared"}
+    assert named == standing.keys()
+    assert all(incident.acknowledged for incident in standing.values())
+    firing = [e for e in state.annotations if e.data.get("name") == "ReplayMismatch" and e.data["status"] == "firing"]
+    assert {e.data["resume_step"] for e in firing} == {i.resume.step for i in standing.values() if i.resume}
+
+
 def test_nodes_that_broke_are_replaced_and_ranks_move(state: RunState) -> None:
     gone = [{p.node for p in a.places} - {p.node for p in b.places} for a, b in pairwise(state.attempts)]
     told = {event.attempt: set(event.data["excluded"]) for event in state.restarts}
@@ -105,7 +117,7 @@ def test_nodes_that_broke_are_replaced_and_ranks_move(state: RunState) -> None:
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not(run_dir: Path, tmp_path: Path) -> None:
     again = write(tmp_path / "again", ranks=RANKS, days=DAYS)
     other = write(tmp_path / "other", ranks=RANKS, days=DAYS, seed=2)
-    assert digest(run_dir) == digest(again) != digest(other)
+    assert digest(run_dir.parent) == digest(again.parent) != digest(other.parent)
 
 
 def digest(folder: Path) -> str:
@@ -121,6 +133,7 @@ def test_the_ledger_knows_what_a_fold_of_all_lines_knows(run_dir: Path, state: R
     newest = {}
     for path in sorted(run_dir.glob("journal/*/*.progress.jsonl")):
         newest[path] = path.read_bytes().splitlines()[-1]
+    events += read_events(default_state_dir([run_dir.parent]) / "events" / "llama-405b.jsonl")
     plain = [event_from_dict(e.to_dict()) for e in events] + [event_from_dict(json.loads(x)) for x in newest.values()]
     topologies = {a.number: read_topology(run_dir, a.number) for a in state.attempts}
     present = {c.path: "ok" if (run_dir / c.path).exists() else "missing" for c in state.checkpoints}
