@@ -5,7 +5,8 @@ A chart is kept as its finished specification: to check and write it out takes l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import streamlit as st
@@ -16,10 +17,14 @@ from lastgood.step_clock import StepClock
 from lastgood.timeline import TimelineEntry, condensed, entries, story
 from lastgood_console.components.alert_facts import Alerts, alerts_of
 from lastgood_console.components.devices import DeviceRow, rows
+from lastgood_console.components.node_cells import Measure, NodeCell, cells
+from lastgood_console.components.node_map import fleet_map, node_map
 from lastgood_console.components.peers_chart import peers_chart
 from lastgood_console.components.timeline_chart import timeline_chart
+from lastgood_console.components.triage import is_silent
 from lastgood_console.export.document import Document, to_document
 from lastgood_console.export.tokens import ThemeName
+from lastgood_console.store import Snapshot
 
 Spec = dict[str, Any]
 FEW_ALERTS: Final = 50
@@ -55,8 +60,41 @@ def run_alerts(state: RunState) -> Alerts:
 
 def devices(states: Mapping[str, RunState], now: float) -> list[DeviceRow]:
     """Return what is known about each device, counted again when a run has news and every minute."""
-    version = tuple((run, _version(state), state.active) for run, state in states.items())
-    return _devices(tuple(states.values()), version, now // 60 * 60)
+    return _devices(tuple(states.values()), _versions(states), now // 60 * 60)
+
+
+def _versions(states: Mapping[str, RunState]) -> tuple[tuple[str, str, bool], ...]:
+    return tuple((run, _version(state), state.active) for run, state in states.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The cells of the fleet map, by node. ``version`` identifies what they were counted from."""
+
+    cells: Sequence[NodeCell]
+    version: Hashable
+
+
+def fleet_cells(snapshot: Snapshot, now: float) -> Fleet:
+    """Return the cells of the fleet map; counted again as :func:`devices` is, or when a run falls silent."""
+    states = snapshot.states
+    silent = tuple(
+        run
+        for run, seconds in snapshot.silent_seconds.items()
+        if run in states and is_silent(states[run], snapshot.progress.get(run), seconds)
+    )
+    version = (silent, _versions(states), now // 60 * 60)
+    return Fleet(_node_cells(devices(states, now), states, *version), version)
+
+
+def node_map_picture(fleet: Fleet, measure: Measure, picked: str, theme: ThemeName) -> Spec:
+    """Return the map of the page of nodes as a Vega-Lite specification."""
+    return _node_map(fleet.cells, fleet.version, measure, picked, theme)
+
+
+def fleet_map_picture(fleet: Fleet, theme: ThemeName) -> Spec:
+    """Return the small map of the overview as a Vega-Lite specification."""
+    return _fleet_map(fleet.cells, fleet.version, theme)
 
 
 def step_clock(state: RunState) -> StepClock:
@@ -72,6 +110,27 @@ def _version(state: RunState) -> str:
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _story(_state: RunState, _incident: Incident, run: str, incident: str, version: str) -> tuple[TimelineEntry, ...]:
     return story(condensed(entries(_state, _incident)))
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def _node_cells(
+    _found: list[DeviceRow],
+    _states: Mapping[str, RunState],
+    silent: tuple[str, ...],
+    version: tuple[tuple[str, str, bool], ...],
+    now: float,
+) -> list[NodeCell]:
+    return cells(_found, _states, silent, now)
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _node_map(_found: Sequence[NodeCell], version: Hashable, measure: Measure, picked: str, theme: ThemeName) -> Spec:
+    return node_map(_found, measure, theme, picked=picked)
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def _fleet_map(_found: Sequence[NodeCell], version: Hashable, theme: ThemeName) -> Spec:
+    return fleet_map(_found, theme)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)

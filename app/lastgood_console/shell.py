@@ -22,6 +22,7 @@ TICK_SECONDS: Final = 2.0
 WEEK_SECONDS: Final = 7 * 86_400.0
 INCIDENT_PAGE: Final = "views/incident.py"
 ALERTS_PAGE: Final = "views/alerts.py"
+NODES_PAGE: Final = "views/nodes.py"
 OVERVIEW_PAGE: Final = "views/overview.py"
 
 
@@ -93,18 +94,39 @@ def address_choice(
     The address governs: the widget follows it, and what a visitor chooses is written there. ``many``: as a list that
     can be searched, else side by side.
     """
-    key = f"in-address-{label}-{name}"
-    if st.session_state.get(key) != chosen:
-        st.session_state[key] = chosen
+    key = _following(name, chosen)
     draw: Callable[..., object] = (
         partial(st.selectbox, width=260) if many else partial(st.segmented_control, required=True)
     )
     draw(label, options, key=key, format_func=words, on_change=_into_address, args=(key, name, usual))
 
 
+def address_text(label: str, name: str, *, width: int) -> str:
+    """Draw a text that the address holds as ``name``; return it."""
+    said = st.query_params.get(name, "")
+    key = _following(name, said)
+    st.text_input(label, key=key, width=width, on_change=_into_address, args=(key, name, ""))
+    return said
+
+
+def _following(name: str, said: str) -> str:
+    """Return the key of the widget of a parameter, which shows what the address says."""
+    key = f"in-address-{name}"
+    if st.session_state.get(key) != said:
+        st.session_state[key] = said
+    return key
+
+
 def _into_address(key: str, name: str, usual: str) -> None:
-    asked = {**st.query_params.to_dict(), name: st.session_state[key] or usual}
-    st.query_params.from_dict({n: value for n, value in asked.items() if (n, value) != (name, usual)})
+    to_address(name, st.session_state[key] or usual, usual)
+
+
+def to_address(name: str, value: str, usual: str = "") -> None:
+    """Write one parameter of the address; what is usual is left out."""
+    if value != usual:
+        st.query_params[name] = value
+    elif name in st.query_params:
+        del st.query_params[name]
 
 
 def no_runs_html() -> str:

@@ -78,8 +78,8 @@ def test_recent_incidents_are_listed_newest_first_with_their_standing() -> None:
 
 def test_links_carry_run_and_incident() -> None:
     links = open_page(states.gradient(), states.clean()).get("page_link")
-    assert {link.proto.query_string for link in links} == {"run=demo&incident=r-3f2a91c0", "run=quiet"}
-    assert {link.proto.label for link in links} == {"Open incident", "Open run", "r-3f2a91c0"}
+    assert {link.proto.query_string for link in links} == {"", "run=demo&incident=r-3f2a91c0", "run=quiet"}
+    assert {link.proto.label for link in links} == {"Open incident", "Open nodes", "Open run", "r-3f2a91c0"}
 
 
 def test_without_a_run_it_says_what_to_do() -> None:

@@ -7,17 +7,21 @@ import streamlit as st
 
 from lastgood.alert_story import alerts_in
 from lastgood.state import Incident
+from lastgood_console.cache import Fleet, fleet_cells, fleet_map_picture
 from lastgood_console.characters import escape
 from lastgood_console.components.alert_facts import Alerts, fleet_alarms
 from lastgood_console.components.alerts import path_html, section_html
 from lastgood_console.components.decision import state_words
 from lastgood_console.components.heads import empty, page_head, rfc3339, section, unreadable_warning
+from lastgood_console.components.node_cells import summary
+from lastgood_console.components.node_map import key_html, spoken
 from lastgood_console.components.run_row import run_html
 from lastgood_console.components.tables import INCIDENT_HEADS, incident_cells
 from lastgood_console.components.triage import RunRow, consequence, headline
 from lastgood_console.pause import news
 from lastgood_console.shell import (
     ALERTS_PAGE,
+    NODES_PAGE,
     TICK_SECONDS,
     ask_for,
     fresh_html,
@@ -26,6 +30,7 @@ from lastgood_console.shell import (
     no_runs_html,
     outside_alerts,
     runs_of,
+    theme_name,
 )
 from lastgood_console.store import Snapshot
 
@@ -63,6 +68,17 @@ def recent_incidents(incidents: Sequence[Incident], now: str) -> None:
                     link_to_incident(incident.id, incident.run, incident.id)
                 cells = incident_cells(incident, state_words(incident, now), now)
                 st.html(f'<div class="lg-inc">{"".join(f"<span>{cell}</span>" for cell in cells)}</div>')
+
+
+def draw_map(fleet: Fleet) -> None:
+    """Draw the small map of all nodes, ordered by run."""
+    found = fleet.cells
+    st.html(section("Fleet", f"{summary(found, 'unhealthy')} · ordered by run"))
+    picture = fleet_map_picture(fleet, theme_name())
+    st.vega_lite_chart(spec=picture, theme=None, width="stretch", key="fleet-map", alt=spoken(found, "unhealthy"))
+    with st.container(horizontal=True, vertical_alignment="center", key="lg-fleet-key"):
+        st.html(key_html(found, "unhealthy"), width="content")
+        st.page_link(NODES_PAGE, label="Open nodes")
 
 
 def alerts(outside: Alerts, snapshot: Snapshot, now: str, seconds: float) -> None:
@@ -111,6 +127,8 @@ def page() -> None:
     if wanted:
         about_one_run(wanted, wanted in snapshot.states)
     runs(found, snapshot, now)
+    if (nodes := fleet_cells(snapshot, seconds)).cells:
+        draw_map(nodes)
     alerts(outside, snapshot, now, seconds)
     incidents = [i for row in found for i in row.state.incidents]
     recent_incidents(sorted(incidents, key=lambda i: i.opened_at, reverse=True), now)
