@@ -20,7 +20,7 @@ def origin_words(told_at: str) -> str:
     )
 
 
-def saves_words(counts: Mapping[str, int]) -> str:
+def saves_words(counts: Mapping[Trust, int]) -> str:
     """Say how many checkpoints a run has, where only their number is known."""
     some = [f"{count} {trust}" for trust, count in counts.items() if count]
     if not some:

@@ -90,7 +90,8 @@ def by_run(found: Iterable[Series]) -> Mapping[str, LedgerSeries]:
 
 
 def _read_at(rows: Mapping[str, Mapping[Values, float]]) -> float:
-    return rows.get(READ_AT, {}).get((), -math.inf)
+    at = rows.get(READ_AT, {}).get((), -math.inf)
+    return at if 0 < at < _LATEST else -math.inf
 
 
 def _ours(series: Series) -> Iterator[tuple[str, Source, str, Values, float]]:

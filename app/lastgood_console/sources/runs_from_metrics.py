@@ -51,7 +51,7 @@ def run_state(told: LedgerSeries) -> RunState:
         annotations=(),
         last_good=_last_good(told, "last_good") or LastGood(-1, -1, "", "missing", NOT_IN_METRICS),
         first_event_at=told.time("run_start_timestamp_seconds"),
-        last_event_at=told.time("run_last_event_timestamp_seconds"),
+        last_event_at=told.time("run_last_event_timestamp_seconds") or told.time(READ_AT),
         event_count=0,
         events_digest=_digest(told),
         unreadable=(*_unreadable(told), *broken),
