@@ -19,13 +19,13 @@ Not covered: a fault inside the averaging that every rank agrees on while conser
 from __future__ import annotations
 
 import sys
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
+from lastgood.audits import Audits
 from lastgood.lineage import from_nothing, origin, reach, segments, unknown_root
 from lastgood.state import Attempt, Checkpoint, Device, LastGood, Point, Trust, Window
-from lastgood.windows import Rounds, passed
+from lastgood.windows import Rounds
 
 Key = tuple[int, int, str]
 NAMED_CHECKS = ("finite", "conservation", "replica", "replay")
@@ -223,95 +223,6 @@ def _stained_attempts(facts: Facts) -> dict[int, int]:
         elif not attempt.places or any(place.device in facts.accused_again for place in attempt.places):
             stained[number] = attempt.from_step
     return stained
-
-
-# --- replay passes of every device -----------------------------------------------------------------------------------
-
-
-class Audits:
-    """Answers whether every device of a checkpoint's segment passed a replay at or after it.
-
-    Never walks ranks where a round that everyone passed says the same: a fleet has 16,384 of them and a long run
-    26,000 rounds.
-    """
-
-    def __init__(self, attempts: Mapping[int, Attempt], rounds: Rounds) -> None:
-        self._attempts = attempts
-        self._rounds = rounds
-        self._full = {number: self._full_steps(number) for number in attempts}
-        self._cache: dict[int, tuple[Sequence[object], frozenset[tuple[str, str]]]] = {}
-        self._passed: dict[int, frozenset[tuple[str, str]]] = {}
-
-    def why_not(self, point: Point) -> str:
-        """Say which devices have not passed a replay at or after ``point``; empty when all have."""
-        attempt = self._attempts[point.attempt]
-        if point.step == attempt.from_step or self._next_full(point) is not None:
-            return ""
-        waiting = self._waiting(point)
-        if waiting is not None and not waiting:
-            return ""
-        if "replay" in attempt.not_run:
-            return f"Replay did not run: {attempt.not_run['replay']}."
-        count = attempt.world_size
-        if waiting is None or len(waiting) >= count:
-            return f"No device has passed a replay at or after step {point.step} yet."
-        names = ", ".join(f"{node} {gpu}" for node, gpu in sorted(waiting)[:2])
-        return f"{len(waiting)} of {count} devices have not passed a replay at or after step {point.step}: {names}."
-
-    def why(self, point: Point) -> str:
-        """Say in which replay the devices passed."""
-        attempt = self._attempts[point.attempt]
-        if point.step == attempt.from_step:
-            return "Nothing was computed before it." if point.step == 0 else "It is the state that was resumed from."
-        who = "The device" if attempt.world_size == 1 else f"All {attempt.world_size} devices"
-        step = self._next_full(point)
-        if step is not None:
-            return f"{who} passed a replay at step {step}."
-        return f"{who} passed a replay at or after step {point.step}, not all in the same round."
-
-    def _full_steps(self, number: int) -> list[int]:
-        """Return the steps of the rounds that every rank of an attempt passed, ascending."""
-        return [r.state_step for r in self._rounds.of.get(("replay", number), ()) if passed(r, None)]
-
-    def _next_full(self, point: Point) -> int | None:
-        steps = self._full[point.attempt]
-        at = bisect_left(steps, point.step)
-        return steps[at] if at < len(steps) else None
-
-    def _waiting(self, point: Point) -> frozenset[tuple[str, str]] | None:
-        """Return the devices without a pass at or after ``point``; None when the devices are not known."""
-        if not self._attempts[point.attempt].places:
-            return None
-        waiting = self._devices(point.attempt) - self._passed_since(point.attempt, point.step)
-        for number in sorted(self._attempts):
-            if not waiting:
-                break
-            if number > point.attempt:
-                waiting -= self._passed_in(number)
-        return waiting
-
-    def _passed_in(self, number: int) -> frozenset[tuple[str, str]]:
-        if number not in self._passed:
-            self._passed[number] = self._passed_since(number, -1)
-        return self._passed[number]
-
-    def _passed_since(self, number: int, step: int) -> frozenset[tuple[str, str]]:
-        """Return the devices of an attempt that passed a replay at or after ``step``."""
-        listed = self._rounds.of.get(("replay", number), ())
-        late = [r for r in listed if r.state_step >= step and r.result != "not_run"]
-        if not late:
-            return frozenset()
-        odd = set.intersection(*({k for k, (result, _) in r.exceptions.items() if result != "passed"} for r in late))
-        places = self._attempts[number].places
-        return self._devices(number) - {(p.node, p.gpu_uuid) for p in places if p.rank in odd}
-
-    def _devices(self, number: int) -> frozenset[tuple[str, str]]:
-        """Return the devices of an attempt; attempts that share a topology share the set."""
-        places = self._attempts[number].places
-        known = self._cache.get(id(places))
-        if known is None:
-            known = self._cache[id(places)] = (places, frozenset((p.node, p.gpu_uuid) for p in places))
-        return known[1]
 
 
 # --- last good -------------------------------------------------------------------------------------------------------
