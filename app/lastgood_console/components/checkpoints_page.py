@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -23,7 +22,7 @@ def headline(state: RunState) -> str:
     good = state.last_good
     if good.exists:
         return f"Resume {state.run} from {resume_headline(good)}."
-    return f"Nothing to resume {state.run} from." if state.checkpoints else f"{state.run} has saved nothing yet."
+    return f"Nothing to resume {state.run} from." if any(state.trust_counts.values()) else f"{state.run} has saved nothing yet."
 
 
 def consequence(state: RunState) -> str:
@@ -36,7 +35,7 @@ def consequence(state: RunState) -> str:
     said = [which]
     if newer:
         said.append(f"{newer} newer save{' is' if newer == 1 else 's are'} unverified.")
-    bad = Counter(c.trust for c in state.checkpoints)
+    bad = state.trust_counts
     others = [f"{bad[t]} {t}" for t in ("suspect", "tainted", "unreadable") if bad[t]]
     if others:
         said.append(f"Do not use: {joined(others)}.")
@@ -50,7 +49,7 @@ def _newer(state: RunState) -> int:
 
 def counts_html(state: RunState) -> str:
     """Return the row of counts: last good, then one number for each trust. A zero is a number like any other."""
-    found = Counter(c.trust for c in state.checkpoints)
+    found = state.trust_counts
     good = step_text(state.last_good.step) if state.last_good.exists else NOTHING
     cells = [("Last good", good), *((trust.capitalize(), step_text(found[trust])) for trust in TRUSTS)]
     inner = "".join(f'<div><span class="lg-caption">{name}</span><b>{number}</b></div>' for name, number in cells)

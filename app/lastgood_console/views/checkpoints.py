@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import streamlit as st
 
 from lastgood.state import RunState
+from lastgood_console.characters import escape
 from lastgood_console.components.checkpoint_table import checkpoints_html
 from lastgood_console.components.checkpoints_page import (
     consequence,
@@ -14,10 +15,11 @@ from lastgood_console.components.checkpoints_page import (
     plain_rows,
     wanted,
 )
-from lastgood_console.components.heads import empty, page_head, section, unreadable_warning
+from lastgood_console.components.heads import empty, origin_note, page_head, section, unreadable_warning
 from lastgood_console.components.selection import select
 from lastgood_console.components.strip import key_html, layout, strip_html
 from lastgood_console.components.tables import MOST_ROWS
+from lastgood_console.export.origin import saves_words
 from lastgood_console.pause import news
 from lastgood_console.shell import (
     OVERVIEW_PAGE,
@@ -90,12 +92,14 @@ def page() -> None:
         st.html(empty(no_runs_html()))
     else:
         st.html(page_head(headline(state), consequence(state), fresh))
-        if warning := unreadable_warning(state):
+        if warning := origin_note(state) + unreadable_warning(state):
             st.html(warning)
         chooser(snapshot.states, state)
         if state.checkpoints or state.failed_saves:
             strip(state)
             trust_table(state)
+        elif state.origin == "metrics":
+            st.html(counts_html(state) + empty(escape(saves_words(state.trust_counts))))
         else:
             st.html(empty("Nothing saved yet. Resume is possible from step 0 only. Wrap saves in "
                           "<code>with monitor.checkpoint(path):</code> and they are listed here."))  # fmt: skip
