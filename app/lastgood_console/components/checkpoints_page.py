@@ -22,7 +22,8 @@ def headline(state: RunState) -> str:
     good = state.last_good
     if good.exists:
         return f"Resume {state.run} from {resume_headline(good)}."
-    return f"Nothing to resume {state.run} from." if any(state.trust_counts.values()) else f"{state.run} has saved nothing yet."
+    saved = any(state.trust_counts.values())
+    return f"Nothing to resume {state.run} from." if saved else f"{state.run} has saved nothing yet."
 
 
 def consequence(state: RunState) -> str:
