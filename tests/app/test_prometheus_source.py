@@ -99,6 +99,14 @@ class Metrics:
         self._server.server_close()
 
 
+def slowly(seconds: float, status: int) -> Answer:
+    def answer(asked: Asked) -> tuple[int, bytes]:
+        time.sleep(seconds)
+        return status, b"{}"
+
+    return answer
+
+
 @pytest.fixture
 def metrics() -> Iterator[Metrics]:
     server = Metrics()
@@ -245,7 +253,7 @@ def test_a_server_that_is_not_there_is_said(metrics: Metrics) -> None:
 
 
 def test_a_slow_server_is_waited_for_no_longer_than_said(metrics: Metrics) -> None:
-    metrics.answer = lambda asked: (time.sleep(3), (200, b"{}"))[1]
+    metrics.answer = slowly(3, 200)
     began = time.monotonic()
     with pytest.raises(MetricsError, match="no whole answer within 0.3 s"):
         PrometheusClient(metrics.url).query("up", seconds=0.3)
@@ -376,7 +384,7 @@ def test_runs_that_the_journals_tell_are_not_asked_for(metrics: Metrics) -> None
 
 
 def test_a_slow_server_delays_no_snapshot(metrics: Metrics, clock: Clock) -> None:
-    metrics.answer = lambda asked: (time.sleep(2), (200, b"{}"))[1]
+    metrics.answer = slowly(2, 200)
     store = Store(FakeLedger(gradient().state()), clock=clock)
     store.metrics = RunsFromMetrics(PrometheusClient(metrics.url), lambda: (), clock, store.publish)
     began = time.monotonic()
@@ -461,7 +469,7 @@ def test_a_hostile_node_name_stays_inside_its_quotes() -> None:
 
 
 def test_a_page_waits_once_and_not_long_and_a_dead_server_is_left_alone(metrics: Metrics, clock: Clock) -> None:
-    metrics.answer = lambda asked: (time.sleep(3), (500, b""))[1]
+    metrics.answer = slowly(3, 500)
     trends, state = Trends(PrometheusClient(metrics.url), clock), gradient().state()
     waits = []
     for _ in range(4):

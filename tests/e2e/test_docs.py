@@ -24,7 +24,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 ACTIONS = {"checkpoint": ("list", "verify", "accept"), "grafana": ("deploy",)}
 DOCUMENTED = [f"{name} {action}".strip() for name in COMMANDS for action in ACTIONS.get(name, ("",))]
-OWN_VARIABLES = {"LASTGOOD_RUNS", "LASTGOOD_FIELD", "LASTGOOD_WEBHOOK_SECRET"}
+OWN_VARIABLES = {"LASTGOOD_RUNS", "LASTGOOD_FIELD", "LASTGOOD_WEBHOOK_SECRET", "LASTGOOD_PROMETHEUS"}
+OWN_VARIABLES |= {f"LASTGOOD_PROMETHEUS_{name}" for name in ("USER", "PASSWORD", "TOKEN", "TENANT", "CA")}
 """Environment variables that are no setting of ``watch``."""
 
 
