@@ -145,7 +145,7 @@ def test_the_address_cuts_the_list_down(tmp_path: Path) -> None:
     found = fleet(tmp_path, stray("LedgerStale", "a", summary="Stale."), low)
     state = of_run(console_states.clean(), stray("StepStalled", "c", summary="Stalled."))
 
-    def listed_at(**address: str) -> set[str]:
+    def listed_at(**address: Any) -> set[str]:
         said = shown(open_page(state, fleet=found, page="alerts", **address)).partition("Standing")[2]
         return {name for name in ("GoodputLow", "LedgerStale", "StepStalled") if f"{name} " in said}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from tests.app import console_states as states
@@ -9,6 +10,8 @@ from tests.app.pages import NOW, markup, open_page, shown
 
 from lastgood.state import Device, RunState, Suspect
 from lastgood_console.components.devices import consequence, headline, matching, rows
+from lastgood_console.components.node_cells import NodeCell, cells
+from lastgood_console.components.node_map import fleet_map, node_map
 
 ACCUSED = Device("node-b", "cpu-1")
 
@@ -92,3 +95,84 @@ def test_a_hostile_node_name_does_not_become_markup() -> None:
     incident = replace(base.incidents[0], suspects=(Suspect(3, bad, bad, 1, "accused"),))
     app = open_page(replace(base, incidents=(incident,)), page="nodes", node=bad)
     assert "<img" not in markup(app)
+
+
+# --- the map ---------------------------------------------------------------------------------------------------------
+
+
+def cells_of(*found: RunState, silent: tuple[str, ...] = ()) -> dict[str, NodeCell]:
+    by_run = {state.run: state for state in found}
+    return {cell.node: cell for cell in cells(rows(found, NOW), by_run, silent, NOW)}
+
+
+def test_a_cell_counts_accusations_findings_and_ranks() -> None:
+    found = cells_of(states.gradient(recovered=False))
+    bad, spare = found["node-b"], found["node-d"]
+    assert (bad.accused, bad.values["accusations"], bad.values["findings"]) == (1, 1, 1)
+    assert (spare.accused, spare.values["accusations"], spare.values["findings"], spare.run) == (0, 0, 0, "demo")
+
+
+def test_zero_missing_stale_and_not_a_number_are_four_things() -> None:
+    found = cells_of(states.gradient(recovered=False))
+    assert (found["node-a"].overlay("unhealthy"), found["node-a"].words("unhealthy")) == (None, "0")
+    assert found["node-b"].overlay("unhealthy") == "missing"  # left out of the second attempt
+    assert found["node-b"].words("unhealthy") == "no rank of an active run on this node"
+    silent = cells_of(states.gradient(recovered=False), silent=("demo",))["node-a"]
+    assert (silent.overlay("unhealthy"), silent.words("unhealthy")) == ("stale", "0, stale: its run is silent")
+    odd = replace(found["node-a"], values={**found["node-a"].values, "seen": float("nan")})
+    assert (odd.overlay("seen"), odd.words("seen")) == ("nan", "× NaN")
+
+
+def test_ranks_that_did_not_pass_the_newest_round_are_counted_on_their_node() -> None:
+    base = states.clean(ended=False)
+    odd = replace(
+        base.rounds[-1], check="replay", attempt=1, step=999, exceptions={2: ("failed", ""), 3: ("not_run", "")}
+    )
+    found = cells_of(replace(base, rounds=(*base.rounds, odd)))
+    assert [found[node].values["unhealthy"] for node in ("node-a", "node-b", "node-c")] == [0, 2, 0]
+    later = replace(odd, step=1000, exceptions={})
+    assert cells_of(replace(base, rounds=(*base.rounds, odd, later)))["node-b"].values["unhealthy"] == 0
+
+
+def test_the_map_has_one_cell_a_node_and_marks_what_is_picked() -> None:
+    made = list(cells_of(states.gradient(recovered=False)).values())
+    told = node_map(made, "unhealthy", "light", picked="node-b")["datasets"]["cells"]
+    assert [(t["node"], t["overlay"], t["mark"], t["picked"]) for t in told] == [
+        ("node-a", "none", "not", False), ("node-b", "missing", "accused", True),
+        ("node-c", "none", "not", False), ("node-d", "none", "not", False),
+    ]  # fmt: skip
+    assert [t["bin"] for t in told] == ["0", "", "0", "0"]
+
+
+def test_a_fleet_is_64_wide_and_ordered_by_run_on_the_overview() -> None:
+    one = cells_of(states.gradient(recovered=False))["node-a"]
+    many = [replace(one, node=f"node-{n:04}", run="b" if n % 2 else "a") for n in range(2048)]
+    told = node_map(many, "accusations", "dark")["datasets"]["cells"]
+    assert (told[64]["x"], told[64]["y"], max(t["y"] for t in told)) == (0, 1, 31)
+    assert [t["run"] for t in fleet_map(many, "dark")["datasets"]["cells"]] == ["a"] * 1024 + ["b"] * 1024
+
+
+def test_a_hostile_node_name_cannot_leave_its_text_in_the_map() -> None:
+    one = cells_of(states.gradient())["node-a"]
+    spec = node_map([replace(one, node="'] + alert(1) + ['\\")], "seen", "light")
+    said = json.dumps(spec["layer"])
+    assert "\\\\'] + alert(1) + [\\\\'" in said
+
+
+def test_the_page_draws_the_map_and_the_history_of_one_node() -> None:
+    app = open_page(states.gradient(), page="nodes", node="node-b", measure="findings")
+    said = shown(app)
+    assert "Map 4 nodes · 1 accused" in said
+    assert "colour: findings of 90 days that name a rank on the node" in said
+    assert "node-b · history 2 devices · accused by 1 incident of 90 days over 1 run" in said
+    assert "29 Nov 02:33 demo r-3f2a91c0 no GPU , slot 1 3 attributed replay (50, 100] accused recovered" in said
+    assert 'href="incident?run=demo&amp;incident=r-3f2a91c0"' in markup(app)
+
+
+def test_a_measure_that_is_none_shows_the_first() -> None:
+    assert "incidents of 90 days that accuse" in shown(open_page(states.gradient(), page="nodes", measure="nonsense"))
+
+
+def test_the_overview_draws_the_fleet_under_the_runs() -> None:
+    said = shown(open_page(states.gradient(recovered=False)))
+    assert said.index("Runs newest") < said.index("Fleet 4 nodes · 1 accused · 1 without a rank now")

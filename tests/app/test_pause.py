@@ -21,7 +21,7 @@ def bring(*found: Any, at: float) -> None:
     """Let the ledger know other runs, at a time."""
     store = current()
     store.ledger.found = found  # type: ignore[attr-defined]
-    store.ledger.last_read_at = at  # type: ignore[attr-defined]
+    store.ledger.last_read_at = at  # type: ignore[misc]
     store.clock = lambda: at
     store.publish()
 

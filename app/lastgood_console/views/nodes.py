@@ -60,7 +60,7 @@ def every_device(found: Sequence[DeviceRow], now: str) -> None:
 
 
 def draw_map(fleet: Fleet, measure: Measure, wanted: str) -> None:
-    """Draw the map. A cell that is clicked is searched for; clicked again, it is let go."""
+    """Draw the map. A cell that is clicked is searched for; a double click lets it go."""
     found = fleet.cells
     picked = next((cell.node for cell in found if cell.node.lower() == wanted.strip().lower()), "")
     note = f"{summary(found, measure)} · by name · colour: {MEANS[measure]}"
@@ -77,7 +77,7 @@ def pick() -> None:
     """Search for the node whose cell was clicked; the address follows."""
     picked: list[dict[str, str]] = st.session_state[MAP].selection.get(PICKED, [])
     node = picked[0].get("node", "") if picked else ""
-    to_address("node", "" if node == st.query_params.get("node") else node)
+    to_address("node", node)
 
 
 def history(found: Sequence[DeviceRow], node: str) -> None:
@@ -138,6 +138,8 @@ def page() -> None:
         st.button("Clear the search", type="tertiary", on_click=clear_search)
         return
     nodes = {row.place.node for row in shown}
+    if wanted:
+        st.button("Show all nodes", type="tertiary", on_click=clear_search)
     if len(nodes) == 1:
         history(shown, next(iter(nodes)))
     alerts_about(nodes, snapshot, seconds)
