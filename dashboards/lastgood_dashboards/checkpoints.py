@@ -164,5 +164,5 @@ BOARD: Final = Board(
     says="The checkpoints of one run: which one to resume from, which ones not to use, the windows of its incidents.",
     variables=(run_variable(many=False),),
     rows=(NOW, TRUST, SAVES, INCIDENTS),
-    console=Link("Checkpoints in the console", "${console}/?run=${run}"),
+    console=Link("Checkpoints in the console", "${console}/checkpoints?run=${run}"),
 )  # fmt: skip
