@@ -25,7 +25,7 @@ from lastgood.fold import derive
 from lastgood.journal import find_runs
 from lastgood.journal_read import FileTail, read_line
 from lastgood.posted import FLEET, fleet_file
-from lastgood.run_record import Fold, RunRecord
+from lastgood.run_record import Fold, RunRecord, no_collection
 from lastgood.state import Device, RunState, Unreadable
 
 PRESENCE_SECONDS: Final = 10.0
@@ -82,7 +82,7 @@ class Ledger:
 
     def refresh(self) -> None:
         """Read what is new in every run, find new runs, and fold the runs with news."""
-        with self._lock:
+        with self._lock, no_collection():
             now = self._clock()
             self._read_posted(now if self._last_read_at else None)
             self._find()

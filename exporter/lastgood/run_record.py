@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,8 +57,7 @@ class RunRecord:
         """Read what is new in the journals."""
         if self._tail is None:
             return
-        with nullcontext() if self._was_read else no_collection():
-            events, unreadable = self._tail.poll()
+        events, unreadable = self._tail.poll()
         self._news |= bool(unreadable)
         self.add([*events, *self._tail.progress.values()], now if self._was_read else None)
         self._was_read = True
@@ -125,12 +124,10 @@ class RunRecord:
         if self._news or now - self._looked_at >= presence_seconds:
             self._looked_at = now
             self._news |= self._look_at_checkpoints()
-            with no_collection():
-                self._news |= self._look_at_topologies()
+            self._news |= self._look_at_topologies()
         if self._news:
             self._news = False
-            with no_collection():
-                self._state = self._folded()
+            self._state = self._folded()
         return self._state
 
     def _folded(self) -> RunState | None:

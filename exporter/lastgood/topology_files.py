@@ -96,10 +96,11 @@ class Topologies:
 
 
 def _merged(full: Sequence[Place], changed: Sequence[Place], world_size: int) -> tuple[Place, ...]:
-    if len(full) == world_size and all(0 <= place.rank < world_size for place in changed):
+    ranks = [place.rank for place in changed]
+    if len(full) == world_size and min(ranks, default=0) >= 0 and max(ranks, default=-1) < world_size:
         merged = list(full)
-        for place in changed:
-            merged[place.rank] = place
+        for rank, place in zip(ranks, changed, strict=True):
+            merged[rank] = place
         return tuple(merged)
     by_rank = {place.rank: place for place in (*full, *changed) if place.rank < world_size}
     return _checked([by_rank[rank] for rank in sorted(by_rank)], world_size)
@@ -146,10 +147,11 @@ def _unpack(content: dict[str, Any], known: dict[_Key, Place]) -> list[Place]:
     where = [nodes[node] for node in content["node"]]
     columns = (_whole(content["rank"]), where, _texts(content["gpu_uuid"]), _whole(content["slot"]))
     places = list(map(known.get, zip(*columns, strict=True)))
-    if all(places):
-        return cast(list[Place], places)
-    keys = zip(*columns, strict=True)
-    return [place or known.setdefault(key, Place(*key)) for place, key in zip(places, keys, strict=True)]
+    if not all(places):
+        for i, key in enumerate(zip(*columns, strict=True)):
+            if places[i] is None:
+                places[i] = known.setdefault(key, Place(*key))
+    return cast(list[Place], places)
 
 
 def _texts(column: Sequence[Any]) -> Sequence[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.exporter.test_lineage import attempt
 
@@ -58,6 +58,7 @@ def walked(attempts: dict[int, Attempt], rounds: list[CheckRound], point: Point)
 
 
 @given(runs(), st.data())
+@settings(max_examples=500)
 def test_who_waits_is_who_has_passed_nowhere(
     run: tuple[dict[int, Attempt], list[CheckRound]], data: st.DataObject
 ) -> None:
