@@ -264,15 +264,17 @@ def test_trends_show_the_suspect_beside_its_peers(tmp_path: Path, prometheus_pro
         wait_for(lambda: prometheus.number("count(lastgood_grad_norm{stage='local'})") == 6)
         client = PrometheusClient(prometheus.url)
 
+        expected = pytest.approx([4.0, 1.15, 1.03, 1.34])  # without rank 5, which has a NaN
+
         def trends() -> list[Trend]:
+            """Return the trends, once all ranks have been scraped."""
             state = recent(run)
-            return [t for t in Trends(client).of(state, state.incidents[0]) if t.suspect[-1] and t.median[-1]]
+            found = Trends(client).of(state, state.incidents[0])
+            return [t for t in found if [t.suspect[-1], t.median[-1], t.p10[-1], t.p90[-1]] == expected]
 
         (shown,) = wait_for(trends, 30)
     assert (shown.metric, shown.rank, shown.unit) == ("grad_norm_local", 3, "")
     assert len(shown.times) == len(shown.suspect) == len(shown.p90) <= 240
-    newest = [shown.suspect[-1], shown.median[-1], shown.p10[-1], shown.p90[-1]]
-    assert newest == pytest.approx([4.0, 1.15, 1.03, 1.34])  # without rank 5, which has a NaN
     assert shown.suspect[0] is None
 
 
