@@ -8,16 +8,25 @@ of topologies share the objects. Equal places that are not the same object cost 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import compress
 from operator import is_not
+from typing import Final
 
 from lastgood.state import Attempt, Place, Point
 from lastgood.windows import Rounds, passed
 
 Named = tuple[str, str]
 """Node and GPU of a device."""
+
+
+Span = tuple[int, int, int]
+"""First attempt and last, and the rank in them."""
+
+BLOCK: Final = 512
+FEW_QUESTIONS: Final = 8
+FEW_DEVICES: Final = 64
 
 
 def _named(place: Place) -> Named:
@@ -86,7 +95,8 @@ class Audits:
             return None
         odd = self._odd(point.attempt, point.step)
         waiting = self._after_the_next(point.attempt) if odd is None else {_named(p) for p in places if p.rank in odd}
-        return frozenset(device for device in waiting if not self._passes_later(device, point.attempt))
+        spans = self.presence.of(waiting)
+        return frozenset(d for d in waiting if not self._passes_later(spans.get(d, ()), point.attempt))
 
     def _after_the_next(self, number: int) -> set[Named]:
         """Return every device of an attempt but those that the next one with a replay says to have passed there.
@@ -107,13 +117,13 @@ class Audits:
             for device in [_named(place)] if self.presence.ranks(device, number)
         }  # fmt: skip
 
-    def _passes_later(self, device: Named, number: int) -> bool:
+    def _passes_later(self, spans: Sequence[Span], number: int) -> bool:
         """Tell whether a device passed in an attempt after this one, on every rank that it had there."""
-        for first, last, _ in self.presence.spans.get(device, ()):
+        for first, last, _ in spans:
             begin, end = bisect_right(self._numbers, max(number, first - 1)), bisect_right(self._numbers, last)
             for later in self._numbers[begin:end]:
                 odd = self._odd(later)
-                if odd is not None and not (odd and odd & self.presence.ranks(device, later)):
+                if odd is not None and not (odd and odd & _ranks(spans, later)):
                     return True
         return False
 
@@ -133,15 +143,15 @@ def _common(sets: Iterable[set[int]]) -> frozenset[int]:
 
 
 class Presence:
-    """Says in which attempts a device ran, and as which rank.
+    """Says in which attempts a device ran, and as which rank. A device without a place in an attempt ran not in it.
 
-    A restart changes a node or two of thousands, so it holds spans of attempts (``spans``: device -> first attempt,
-    last, rank), which are made by comparing places by identity. A device without a place in an attempt ran not in it.
+    A restart changes a node or two of thousands, so only what changes is looked at.
     """
 
     def __init__(self, attempts: Mapping[int, Attempt]) -> None:
-        self.spans: dict[Named, list[tuple[int, int, int]]] = {}
+        self._ended: list[tuple[int, int, Place]] = []  # first attempt, last, where
         self._since: list[int] = []  # of each place of the attempt before, since which attempt it is so
+        self._questions = 0
         before: Sequence[Place] = ()
         last = 0
         for number in sorted(attempts):
@@ -149,16 +159,46 @@ class Presence:
             before, last = attempts[number].places, number
         self._go_on(before, (), last + 1, last)
 
+    def of(self, devices: Collection[Named]) -> Mapping[Named, Sequence[Span]]:
+        """Return device -> its spans, at least for these devices. To sort all of them takes longer than a few looks."""
+        self._questions += 1
+        if self._questions > FEW_QUESTIONS or len(devices) > FEW_DEVICES:
+            return self._spans
+        uuids = {uuid for _, uuid in devices}
+        return _by_device(ended for ended in self._ended if ended[2].gpu_uuid in uuids)
+
     def ranks(self, device: Named, number: int) -> set[int]:
         """Return the ranks that a device had in an attempt; none where it did not run."""
-        return {rank for first, last, rank in self.spans.get(device, ()) if first <= number <= last}
+        return _ranks(self._spans.get(device, ()), number)
+
+    @cached_property
+    def _spans(self) -> Mapping[Named, Sequence[Span]]:
+        return _by_device(self._ended)
 
     def _go_on(self, before: Sequence[Place], places: Sequence[Place], number: int, last: int) -> None:
-        """Close the spans of the places that are others in the next attempt."""
-        if before is places:
-            return
-        changed = [*compress(range(len(before)), map(is_not, before, places)), *range(len(places), len(before))]
+        """End the spans of the places that are others in the next attempt."""
+        changed = [] if before is places else [*_changed(before, places)]
+        self._ended += [(self._since[i], last, before[i]) for i in changed]
         for i in changed:
-            self.spans.setdefault(_named(before[i]), []).append((self._since[i], last, before[i].rank))
             self._since[i] = number
         self._since = [*self._since[: len(places)], *[number] * (len(places) - len(before))]
+
+
+def _changed(before: Sequence[Place], places: Sequence[Place]) -> Iterator[int]:
+    """Yield where two attempts differ. Blocks of the same objects are equal in one look."""
+    for start in range(0, len(before), BLOCK):
+        old, new = before[start : start + BLOCK], places[start : start + BLOCK]
+        if old != new:
+            yield from compress(range(start, start + len(new)), map(is_not, old, new))
+            yield from range(start + len(new), start + len(old))
+
+
+def _by_device(ended: Iterable[tuple[int, int, Place]]) -> dict[Named, list[Span]]:
+    spans: dict[Named, list[Span]] = {}
+    for first, last, place in ended:
+        spans.setdefault(_named(place), []).append((first, last, place.rank))
+    return spans
+
+
+def _ranks(spans: Iterable[Span], number: int) -> set[int]:
+    return {rank for first, last, rank in spans if first <= number <= last}
