@@ -28,7 +28,7 @@ def vouch_for(state: RunState) -> None:
     desk, waiting = current().desk, choices(state)
     if told := st.session_state.pop("vouch-told", ""):
         st.toast(told)
-    if desk is None or not waiting:
+    if desk is None or not waiting or state.origin == "metrics":  # a word is journaled, and no journal is here
         return
     with st.popover("Accept a checkpoint…", key=_key("menu", state)), st.form(_key("form", state), border=False):
         _form(desk, state, waiting)

@@ -126,7 +126,7 @@ def ranks_text(ranks: Iterable[int]) -> str:
 def seen_on(finding: Finding) -> str:
     """Return the ranks that a finding was seen on, or that none of them stands out."""
     if finding.phase == NOT_IN_METRICS:
-        return f"on which ranks is {NOT_IN_METRICS}"
+        return f"ranks {NOT_IN_METRICS}"
     return ranks_text(finding.ranks) if finding.ranks else "no rank stands out"
 
 
