@@ -494,3 +494,11 @@ def test_trends_are_asked_for_again_only_when_they_are_old(metrics: Metrics, clo
     while len(metrics.asked) < 2 * first and time.monotonic() < deadline:
         time.sleep(0.02)
     assert len(metrics.asked) == 2 * first
+
+
+def test_the_page_of_checkpoints_counts_them_and_takes_no_word() -> None:
+    text = shown(open_page(told(gradient().state()), page="checkpoints", run="llama-7b"))
+    assert "Resume llama-7b from step 50." in text
+    assert "3 trusted and 1 suspect. Their steps, paths and fingerprints are not in metrics." in text
+    assert "Accept a checkpoint" not in text
+    assert "Nothing saved yet" not in text
