@@ -453,6 +453,8 @@ def _schema_version(obj: Mapping[str, Any], kind: str) -> int:
     """Return the schema version; only progress may go without one (see :meth:`Event.to_dict`)."""
     if kind == "progress" and "dataschema" not in obj:
         return SCHEMA_VERSION
+    if obj.get("dataschema") == f"urn:lastgood:{kind}:{SCHEMA_VERSION}" and kind in TYPES:
+        return SCHEMA_VERSION
     found = re.fullmatch(r"urn:lastgood:[a-z.]+:([0-9]{1,9})", str(obj.get("dataschema")))
     if found is None:
         raise JournalError(f"dataschema: {obj.get('dataschema')!r} is not urn:lastgood:{kind}:<version>")

@@ -214,10 +214,11 @@ class JournalTail:
 
     def _count(self, name: str, number: int, run: str) -> None:
         """Count a line for its run; a file that was replaced is counted anew."""
-        if number <= self._last_line.get(name, 0) or name not in self._runs:
-            self._runs[name] = Counter()
+        counts = self._runs.get(name)
+        if counts is None or number <= self._last_line.get(name, 0):
+            counts = self._runs[name] = Counter()
         self._last_line[name] = number
-        self._runs[name][run] += 1
+        counts[run] += 1
 
     def _name(self, file: str, line: int, reason: str) -> None:
         if line:
