@@ -69,7 +69,7 @@ def httpx_time(console: Console) -> float:
 PAGES = {
     "/checkpoints?run=fleet": "Resume fleet from step 50.",
     "/alerts": "One critical alert stands.",
-    "/nodes": "node-0040 lied once in 90 days.",
+    "/nodes": "lied once in 90 days.",
     "/": "A critical alert stands outside these runs: LedgerStale.",
 }
 
