@@ -19,7 +19,7 @@ Boards = Mapping[str, Board]
 
 MOST_CHARTS, MOST_LINES, MOST_ROWS = 5, 5, 31
 UNITS = {"none", "s", "percentunit", "watt", "joule", "celsius"}
-CONSOLE_PAGES = {"/": {"run"}, "/incident": {"run", "incident"}, "/nodes": {"node"}}
+CONSOLE_PAGES = {"/": {"run"}, "/incident": {"run", "incident"}, "/nodes": {"node"}, "/checkpoints": {"run"}}
 EVENTS = {"Findings", "Saves", "Restarts"}
 
 

@@ -69,7 +69,7 @@ def kind_of(save: Save) -> str:
 
 def offered(state: RunState) -> tuple[str, ...]:
     """Return what the list can be cut down to: the trusts that are there."""
-    there = {kind_of(c) for c in (*state.checkpoints, *state.failed_saves)}
+    there = {kind_of(c) for c in saves(state)}
     return ("all", *(kind for kind in (*TRUSTS, FAILED) if kind in there))
 
 
