@@ -6,12 +6,14 @@ import streamlit as st
 
 from lastgood_console.components.css import stylesheet
 from lastgood_console.pause import pause_switch
+from lastgood_console.sign_in import gate
 
 HERE = files("lastgood_console")
 
 st.set_page_config(page_title="lastgood", page_icon=str(HERE / "assets" / "favicon.png"), layout="wide")
 st.logo(str(HERE / "assets" / "wordmark.svg"), size="medium")
 st.html(stylesheet())
+gate()
 
 overview = st.Page("views/overview.py", title="Overview", default=True)
 incident = st.Page("views/incident.py", title="Incident", url_path="incident")

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lastgood.admission import is_loopback
 from lastgood.errors import ConfigError
@@ -25,11 +25,16 @@ from lastgood_console.alerts.fleet import FleetAlerts
 from lastgood_console.alerts.intake import AlertIntake
 from lastgood_console.desk import Desk
 from lastgood_console.export.tokens import ThemeName, theme
+from lastgood_console.http.base_path import base_path
 from lastgood_console.people_journal import PeopleJournal
+from lastgood_console.sign_in import check_installed, providers_of, read_auth, require
 from lastgood_console.sources.both import RunsFromMetrics
 from lastgood_console.sources.client import Credentials, PrometheusClient
 from lastgood_console.sources.trends import Trends
 from lastgood_console.store import Store, use
+
+if TYPE_CHECKING:
+    from lastgood_console.http.handlers import Served
 
 PORTS_TO_TRY: Final = 50
 
@@ -43,20 +48,44 @@ def main(args: Sequence[str]) -> int:
         port = free_port(options.host, options.port)
     except OSError as problem:
         return _cannot(f"cannot listen on {options.host}:{options.port} ({problem}): choose another --port or --host")
-    token = os.environ.get("LASTGOOD_TOKEN") or None
-    paths = run_paths(options.runs)
+    token, paths = os.environ.get("LASTGOOD_TOKEN") or None, run_paths(options.runs)
+    try:
+        signs_in = sign_in_with(options.sign_in, options.base_path)
+        served, shown = open_all(options, paths, token, signs_in)
+    except ConfigError as problem:
+        return _cannot(str(problem))
+    announce(options.host, port, options.port, paths, token, base=options.base_path, signs_in=signs_in)
+    if shown:
+        print(f"trends, and runs without a run directory, come from {shown}", flush=True)
+    _serve(served, streamlit_config(options.host, port, options.base_path, options.sign_in))
+    return 0
+
+
+def open_all(
+    options: argparse.Namespace, paths: Sequence[Path], token: str | None, signs_in: bool
+) -> tuple[Served, str]:
+    """Open the store, what feeds it and who may read it. Return it with the address of the metrics server, if any.
+
+    Raises :class:`ConfigError` when that address is wrong.
+    """
+    from lastgood_console.http.access import Access
+    from lastgood_console.http.handlers import Served
+
     state_dir = options.state or default_state_dir(paths)
     fleet = FleetAlerts(state_dir)
     store = open_store(paths, state_dir, fleet, token)
-    try:
-        shown = remember_by(store, options.prometheus or os.environ.get("LASTGOOD_PROMETHEUS", ""))
-    except ConfigError as problem:
-        return _cannot(str(problem))
-    announce(options.host, port, options.port, paths, token)
-    if shown:
-        print(f"trends, and runs without a run directory, come from {shown}", flush=True)
-    _serve(store, options.host, port, *intakes(store, fleet, state_dir, token))
-    return 0
+    shown = remember_by(store, options.prometheus or os.environ.get("LASTGOOD_PROMETHEUS", ""))
+    taken_in = intakes(store, fleet, state_dir, token)
+    return Served(store, *taken_in, Access(token, sign_in=signs_in), options.base_path), shown
+
+
+def sign_in_with(file: Path | None, base: str) -> bool:
+    """Ask visitors to sign in when there is a file that says with whom. Raises :class:`ConfigError`."""
+    if file is not None:
+        providers = providers_of(read_auth(file), base)
+        check_installed()
+        require(providers)
+    return file is not None
 
 
 def open_store(paths: Sequence[Path], state_dir: Path, fleet: FleetAlerts, token: str | None = None) -> Store:
@@ -89,19 +118,22 @@ def intakes(
     return events, AlertIntake(events.posted, fleet, store.ledger, token=token, secret=secret)
 
 
-def _serve(store: Store, host: str, port: int, events: EventIntake, alerts: AlertIntake) -> None:
+def _serve(served: Served, config: Mapping[str, Any]) -> None:
     import streamlit as st
+    from starlette.middleware import Middleware
 
-    from lastgood_console.api import routes
+    from lastgood_console.http.front import Front
+    from lastgood_console.http.routes import application
 
-    app = st.App(str(files("lastgood_console") / "app.py"), routes=routes(store, events, alerts))
-    store.start()
+    front = Middleware(Front, api=application(served), access=served.access, base=served.base)
+    app = st.App(str(files("lastgood_console") / "app.py"), middleware=[front])
+    served.store.start()
     try:
-        app.run(config=streamlit_config(host, port))
+        app.run(config=config)
     except KeyboardInterrupt:
         pass  # this is how a person ends it
     finally:
-        store.stop()
+        served.store.stop()
 
 
 def free_port(host: str, wanted: int) -> int:
@@ -132,21 +164,36 @@ def _taken(problem: OSError) -> bool:
     return problem.errno == errno.EADDRINUSE
 
 
-def announce(host: str, port: int, wanted: int, paths: Sequence[Path], token: str | None) -> None:
+def announce(
+    host: str,
+    port: int,
+    wanted: int,
+    paths: Sequence[Path],
+    token: str | None,
+    *,
+    base: str = "",
+    signs_in: bool = False,
+) -> None:
     """Say where the console is, and what a person should know before opening it."""
     shown = f"[{host}]" if ":" in host else "127.0.0.1" if host == "0.0.0.0" else host
-    print(f"lastgood console reads {', '.join(map(str, paths))}: http://{shown}:{port}", flush=True)
+    print(f"lastgood console reads {', '.join(map(str, paths))}: http://{shown}:{port}{base}", flush=True)
     if port != wanted and wanted:
         warn(f"port {wanted} is taken; {port} is the next free one")
     if missing := [str(path) for path in paths if not path.exists()]:
         warn(f"{', '.join(missing)} does not exist yet; runs that appear there will be found")
     if not token and not is_loopback(host):
-        warn("open to other machines without LASTGOOD_TOKEN: anyone there reads the runs; nobody there can post events")
+        reads = "who signs in reads" if signs_in else "anyone there reads"
+        warn(f"open to other machines without LASTGOOD_TOKEN: {reads} the runs; nobody there can post events")
 
 
-def streamlit_config(host: str, port: int) -> dict[str, Any]:
-    """Return Streamlit's settings: address, privacy, and the look's theme from the token table."""
+def streamlit_config(host: str, port: int, base: str = "", secrets: Path | None = None) -> dict[str, Any]:
+    """Return Streamlit's settings: address, privacy, and the look's theme from the token table.
+
+    ``secrets``: the file that turns sign-in on. None: none is read, also not one of another app in this folder.
+    """
     config: dict[str, Any] = {
+        "server.baseUrlPath": base.strip("/"),
+        "secrets.files": [str(secrets)] if secrets else [],
         "server.address": host,
         "server.port": port,
         "server.headless": True,
@@ -199,10 +246,14 @@ def theme_colours(name: ThemeName) -> Mapping[str, str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="lastgood console",
-        description="Browse runs and incidents. On the same port: /metrics, /healthz, /api/sd, POST /api/events and "
-        "/api/alerts, and exports.",
+        description="Browse runs and incidents. On the same port: /metrics, /healthz and an HTTP API with exports, "
+        "which takes events and alerts in (/api/openapi.json).",
     )
     add_arguments(parser, "when taken, the next free one is used; 0 takes any")
+    prefix = "path prefix behind a reverse proxy, whether that passes it on or strips it; default: none"
+    parser.add_argument("--base-path", type=base_path, default="", metavar="/PREFIX", help=prefix)
+    signs = "let only people see pages who sign in, as [auth] of this file says: Streamlit's secrets.toml"
+    parser.add_argument("--sign-in", type=Path, metavar="FILE", help=f"{signs}; default: nobody is asked")
     about = "a Prometheus, VictoriaMetrics, Thanos or Mimir: for trends, and for runs whose directory is gone"
     parser.add_argument("--prometheus", metavar="URL", help=f"{about}; default: $LASTGOOD_PROMETHEUS")
     return parser

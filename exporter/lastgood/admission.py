@@ -37,15 +37,19 @@ def authorise(headers: Mapping[str, str], client_host: str, token: str | None) -
 
     ``headers``: lower-case names. ``token``: the server's; where it has one, this machine has to show it too.
     """
-    given = headers.get("authorization")
-    if given is not None:
-        scheme, _, shown = given.partition(" ")
-        if not (token and scheme.lower() == "bearer" and same(shown.strip(), token)):
+    if "authorization" in headers:
+        if not shows_token(headers, token):
             raise Refusal(401, "this is not the token: send 'Authorization: Bearer $LASTGOOD_TOKEN' of this server")
     elif token:
         raise Refusal(401, "no token was shown: send 'Authorization: Bearer $LASTGOOD_TOKEN' of this server")
     elif not is_local(headers, client_host):
         raise Refusal(401, "only this machine may post without a token: set LASTGOOD_TOKEN here and there")
+
+
+def shows_token(headers: Mapping[str, str], token: str | None) -> bool:
+    """Tell whether a request shows the token as a bearer. ``headers``: lower-case names; no token: nobody does."""
+    scheme, _, shown = headers.get("authorization", "").partition(" ")
+    return bool(token) and scheme.lower() == "bearer" and same(shown.strip(), str(token))
 
 
 def expect_type(headers: Mapping[str, str], types: Collection[str]) -> None:

@@ -1,0 +1,57 @@
+"""Stand before Streamlit: take what is for the HTTP API, and put the path prefix back where a proxy took it off.
+
+With ``base`` (``/lastgood``) everything is served below it, as Streamlit's ``server.baseUrlPath`` has its own routes. A
+proxy may pass the prefix on or strip it; and who comes past the proxy, such as a probe or Prometheus on this machine,
+need not know of it. So a path without the prefix means the same as one with it. ``//`` is nobody's path.
+"""
+
+from __future__ import annotations
+
+from starlette.requests import HTTPConnection
+from starlette.responses import RedirectResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from lastgood_console.http.access import REFUSED, Access
+from lastgood_console.http.responses import problem
+
+OURS = ("/api", "/healthz", "/metrics")
+FILES = "/media"
+"""Where Streamlit serves what a page offers for download."""
+
+
+class Front:
+    """Pass a request to the API, or to Streamlit's application ``app``. ``base``: "" or "/prefix"."""
+
+    def __init__(self, app: ASGIApp, api: ASGIApp, access: Access, base: str = "") -> None:
+        self._app, self._api, self._access, self._base = app, api, access, base
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or pass it on."""
+        if scope["type"] not in ("http", "websocket"):
+            return await self._app(scope, receive, send)
+        path = without_base(scope["path"], self._base)
+        if scope["type"] == "http":
+            if is_ours(path):
+                return await self._api({**scope, "path": path}, receive, send)
+            if is_below(path, FILES) and not self._access.may_read(HTTPConnection(scope)):
+                return await problem(401, REFUSED)(scope, receive, send)
+            if self._base and scope["path"] == self._base:  # links on a page are relative: its folder must be named
+                query = scope["query_string"].decode("latin-1")
+                there = RedirectResponse(f"{self._base}/{'?' if query else ''}{query}")
+                return await there(scope, receive, send)
+        await self._app({**scope, "path": self._base + path}, receive, send)
+
+
+def without_base(path: str, base: str) -> str:
+    """Return a path without the prefix, whether it had it or not."""
+    return path.removeprefix(base) or "/" if base and is_below(path, base) else path
+
+
+def is_ours(path: str) -> bool:
+    """Tell whether a path (without the prefix) is the API's to answer."""
+    return any(is_below(path, own) for own in OURS)
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Tell whether a path is a folder or lies in it."""
+    return path == folder or path.startswith(f"{folder}/")
