@@ -1,7 +1,7 @@
 # Two commands matter: `make demo` and `make test`. Each sets up what it needs and does that only once.
 PY := .venv/bin/python
 READY := .venv/.ready
-PAGES := docs/metrics.md docs/settings.md docs/alerts.md
+PAGES := docs/metrics.md docs/settings.md docs/alerts.md docs/openapi.json
 GENERATED := $(PAGES) alerts/lastgood_alerts/generated dashboards/lastgood_dashboards/generated
 
 # What takes more than seconds; the rest is the fast part.

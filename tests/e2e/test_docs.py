@@ -65,7 +65,7 @@ def generator() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", ["metrics.md", "settings.md", "alerts.md"])
+@pytest.mark.parametrize("page", ["metrics.md", "settings.md", "alerts.md", "openapi.json"])
 def test_a_generated_page_is_what_the_code_says_now(page: str) -> None:
     assert text_of(f"docs/{page}") == generator().PAGES[page](), "run `make generate`"
 
