@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import altair as alt
+import pytest
 from tests.app import console_states as states
 from tests.app.pages import NOW, markup, open_page, shown
 
@@ -12,6 +14,7 @@ from lastgood.state import Device, RunState, Suspect
 from lastgood_console.components.devices import consequence, headline, matching, rows
 from lastgood_console.components.node_cells import NodeCell, cells
 from lastgood_console.components.node_map import fleet_map, node_map
+from lastgood_console.export.tokens import ThemeName
 
 ACCUSED = Device("node-b", "cpu-1")
 
@@ -176,3 +179,15 @@ def test_a_measure_that_is_none_shows_the_first() -> None:
 def test_the_overview_draws_the_fleet_under_the_runs() -> None:
     said = shown(open_page(states.gradient(recovered=False)))
     assert said.index("Runs newest") < said.index("Fleet 4 nodes · 1 accused · 1 without a rank now")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_maps_hold_to_the_schema_of_vega_lite(theme: ThemeName) -> None:
+    one = cells_of(states.gradient())["node-a"]
+    many = [replace(one, node=f"node-{n:04}") for n in range(100)]
+    for spec in (node_map(many, "seen", theme), node_map(many, "accusations", theme), fleet_map(many, theme)):
+        alt.LayerChart.from_dict(spec)
+    broken = node_map(many, "seen", theme)
+    broken["layer"][0]["encoding"]["x"]["type"] = "numbers"
+    with pytest.raises(alt.utils.schemapi.SchemaValidationError):
+        alt.LayerChart.from_dict(broken)

@@ -46,7 +46,7 @@ def node_map(found: Sequence[NodeCell], measure: Measure, name: ThemeName, *, pi
     height = min(TALLEST, 13 * tall) if tall > 4 else 24 * tall
     chart = dressed([base, *_marks(x, y, name), _frame(x, y, name), _top(x, y, name)], name, height)
     told = [_told(cell, number, wide, measure, bins, picked) for number, cell in enumerate(found)]
-    return chart.to_dict() | {"datasets": {CELLS: told}}
+    return chart.to_dict(validate=False) | {"datasets": {CELLS: told}}
 
 
 def fleet_map(found: Sequence[NodeCell], name: ThemeName) -> Spec:
@@ -58,7 +58,7 @@ def fleet_map(found: Sequence[NodeCell], name: ThemeName) -> Spec:
     base = _where("datum.overlay === 'none'").mark_rect(color=theme(name)["peer_t"], tooltip=None).encode(x=x, y=y)
     chart = dressed([base, *_marks(x, y, name), _top(x, y, name, pick=False)], name, tall * (15 if tall <= 8 else 9))
     told = [_told(cell, number, wide, "unhealthy", _COUNT_BINS, "") for number, cell in enumerate(ordered)]
-    return chart.to_dict() | {"datasets": {CELLS: told}}
+    return chart.to_dict(validate=False) | {"datasets": {CELLS: told}}
 
 
 def _where(condition: str) -> alt.Chart:
