@@ -82,14 +82,14 @@ def test_the_address_names_the_run_and_the_trust() -> None:
     assert shown(open_page(*both, page="checkpoints")).startswith("Resume demo from step 50.")
     assert shown(open_page(*both, page="checkpoints", run="quiet")).startswith("Resume quiet from step 150.")
     app = open_page(*both, page="checkpoints", run="demo", trust="suspect")
-    assert "Trust newest first · 1 of 1" in shown(app)
+    assert "Saved checkpoints newest first · 1 of 1" in shown(app)
     assert "No run is called 'nothing'." in shown(open_page(*both, page="checkpoints", run="nothing"))
 
 
 def test_thousands_of_saves_are_cut_or_plain() -> None:
     state = long(2600)
     app = open_page(state, page="checkpoints")
-    assert "Trust newest first · 200 of 2600" in shown(app)
+    assert "Saved checkpoints newest first · 200 of 2600" in shown(app)
     assert markup(app).count("<tr") == 201
     every = open_page(state, page="checkpoints", rows="all")
     (table,) = every.dataframe

@@ -60,7 +60,7 @@ def trust_table(state: RunState) -> None:
     found = wanted(state, "" if trust == "all" else trust)
     every = st.query_params.get("rows") == "all" and len(found) > MOST_ROWS
     shown = len(found) if every else min(len(found), MOST_ROWS)
-    st.html(section("Trust", f"newest first · {shown} of {len(found)} · times in UTC"))
+    st.html(section("Saved checkpoints", f"newest first · {shown} of {len(found)} · times in UTC"))
     with st.container(horizontal=True, vertical_alignment="bottom", key="lg-trust-filter"):
         if len(kinds) > 2:
             address_choice("Trust", "trust", kinds, trust, usual="all")
