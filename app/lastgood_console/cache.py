@@ -22,9 +22,11 @@ from lastgood_console.components.node_cells import Measure, NodeCell, cells
 from lastgood_console.components.node_map import fleet_map, node_map
 from lastgood_console.components.peers_chart import peers_chart
 from lastgood_console.components.timeline_chart import timeline_chart
+from lastgood_console.components.trend_chart import trend_chart
 from lastgood_console.components.triage import is_silent
 from lastgood_console.export.document import Document, to_document
 from lastgood_console.export.tokens import ThemeName
+from lastgood_console.sources.trend import Trend
 from lastgood_console.store import Snapshot
 
 Spec = dict[str, Any]
@@ -40,6 +42,11 @@ def timeline_picture(state: RunState, incident: Incident, theme: ThemeName) -> S
 def peers_picture(found: Peers, incident: Incident, theme: ThemeName) -> Spec:
     """Return a suspect against its peers as a Vega-Lite specification."""
     return _peers(found, incident, incident.run, incident.id, found.rank, found.metric, len(found.steps), theme)
+
+
+def trend_picture(found: Trend, incident: Incident, theme: ThemeName) -> Spec:
+    """Return a suspect's trend beside its peers as a Vega-Lite specification."""
+    return _trend(found, incident, incident.run, incident.id, found.rank, found.metric, found.asked_at, theme)
 
 
 def document(state: RunState, incident: Incident) -> Document:
@@ -164,3 +171,10 @@ def _peers(
     _found: Peers, _incident: Incident, run: str, incident: str, rank: int, metric: str, steps: int, theme: ThemeName
 ) -> Spec:
     return peers_chart(_found, _incident, theme).to_dict(validate=False)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _trend(
+    _found: Trend, _incident: Incident, run: str, incident: str, rank: int, metric: str, at: float, theme: ThemeName
+) -> Spec:
+    return trend_chart(_found, _incident, theme).to_dict(validate=False)

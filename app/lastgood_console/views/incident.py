@@ -8,11 +8,11 @@ import streamlit as st
 from lastgood.peers import peers
 from lastgood.state import CheckStatus, Incident, LastGood, RunState
 from lastgood.timeline import injected
-from lastgood.wording import ranks_text, state_phrase, step_text
+from lastgood.wording import age_text, ranks_text, state_phrase, step_text
 from lastgood_console.acting import act_on
-from lastgood_console.cache import document, peers_picture, story_told, timeline_picture
+from lastgood_console.cache import document, peers_picture, story_told, timeline_picture, trend_picture
 from lastgood_console.characters import escape
-from lastgood_console.components import peers_chart, timeline_chart
+from lastgood_console.components import peers_chart, timeline_chart, trend_chart
 from lastgood_console.components.alert_facts import Alerts
 from lastgood_console.components.alerts import section_html
 from lastgood_console.components.checkpoint_table import checkpoints_html
@@ -168,6 +168,22 @@ def against_peers(incident: Incident) -> None:
             st.html(table_html(heads, rows, label=title))
 
 
+def over_time(state: RunState, incident: Incident, seconds: float) -> None:
+    """Draw how each suspect's metrics went beside its peers', where a metrics server has them."""
+    for found in current().trends(state, incident):
+        title = f"{trend_chart.name_of(found).capitalize()} of {ranks_text([found.rank])}"
+        age = age_text(max(0.0, seconds - found.asked_at))
+        st.html(section(title, f"less the median of its peers, by time · read {age} ago · context only"))
+        picture, words = trend_picture(found, incident, theme_name()), trend_chart.spoken(found)
+        st.vega_lite_chart(
+            spec=picture, theme=None, width="stretch", key=f"trend-{found.rank}-{found.metric}", alt=words
+        )
+        with st.expander("The same numbers as a table"):
+            heads = [Column(head, "num") for head in ("UTC", f"Rank {found.rank}", "Median", "p10", "p90")]
+            rows = [("", [escape(cell) for cell in row]) for row in trend_chart.numbers(found)]
+            st.html(table_html(heads, rows, label=title))
+
+
 def checkpoints(state: RunState, resume: LastGood | None = None) -> None:
     """Draw the trust of every checkpoint."""
     saved = sum(state.trust_counts.values())
@@ -186,6 +202,7 @@ def show_incident(state: RunState, incident: Incident, snapshot: Snapshot, secon
     alerts(outside_alerts(snapshot, seconds).of_run(state.run), seconds)
     timeline(state, incident)
     against_peers(incident)
+    over_time(state, incident, seconds)
     count = len(incident.findings)
     found = f"{count} finding{'' if count == 1 else 's'}"
     if incident.origin == "metrics":
