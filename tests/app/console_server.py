@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -61,13 +62,18 @@ def run_directory(runs: Path, history: History | None = None) -> Path:
 
 
 class Console:
-    """``lastgood console`` as a process of its own."""
+    """``lastgood console`` as a process of its own, with more ``options`` and a ``token``."""
 
-    def __init__(self, runs: Path, *, port: int = 0, state: Path | None = None) -> None:
+    def __init__(
+        self, runs: Path, *, port: int = 0, state: Path | None = None, options: Sequence[str] = (), token: str = ""
+    ) -> None:
         self._lines: list[str] = []
         command = [sys.executable, "-m", "lastgood_console.cli", "console", str(runs), "--port", str(port)]
-        command += ["--state", str(state or runs / ".lastgood")]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        command += ["--state", str(state or runs / ".lastgood"), *options]
+        environment = os.environ | ({"LASTGOOD_TOKEN": token} if token else {})
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+        )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self.port = 0
