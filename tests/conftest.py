@@ -78,6 +78,12 @@ def victoria_program() -> str:
 
 
 @pytest.fixture(scope="session")
+def nginx_program() -> str:
+    """Return nginx, which Debian puts where only root's PATH looks."""
+    return _program("nginx", "/usr/sbin/nginx") or _missing("nginx")
+
+
+@pytest.fixture(scope="session")
 def chromium_program() -> str:
     """Return Debian's Chromium, else the one that Playwright has installed."""
     return _program("chromium", "chromium-browser", "google-chrome") or _playwright_chromium() or _missing("chromium")
