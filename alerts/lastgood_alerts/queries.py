@@ -62,18 +62,29 @@ def outside(per_rank: str, low: str, high: str) -> str:
     return f"({per_rank} > on (run) group_left () {high} or {per_rank} < on (run) group_left () {low})"
 
 
+def bridged(counter: str) -> str:
+    """Return ``counter`` as it last was within ten minutes.
+
+    A scrape that fails ends a series at once. Where an hour later nothing stands for that moment, all that was ever
+    counted would look new.
+    """
+    return f"last_over_time({counter}[10m])"
+
+
 def added(counter: str, window: str) -> str:
     """Return what ``counter`` has gained within ``window``, from instant values.
 
     After a reset, and where the series is younger than the window, its value is what was added: the first sample may
-    already be 1, which ``increase`` does not see. Not seen: what a process counted after its last scrape. A counter at
-    0 has no result.
+    already be 1, which ``increase`` does not see. A scrape that failed just then is bridged. Not seen: what a process
+    counted after its last scrape. A counter at 0 has no result.
     """
-    return f"(({counter} > 0) - ({counter} offset {window} > 0) >= 0 or {counter} > 0)"
+    before = f"last_over_time({counter}[10m] offset {window})"
+    return f"(({counter} > 0) - ({before} > 0) >= 0 or {counter} > 0)"
 
 
 def added_to(positive: str, window: str) -> str:
-    """Return what :func:`added` returns, of a counter of which what is above 0 is recorded as ``positive``.
+    """Return what :func:`added` returns, of a counter of which what is above 0 is recorded as ``positive``
+    (:func:`bridged`).
 
     Nearly all counters are at 0, and reading 65,000 of them three times takes seconds. What was counted before the
     recording began is new to it.

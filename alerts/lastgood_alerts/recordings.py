@@ -19,6 +19,7 @@ from lastgood_alerts.queries import (
     SCRAPED,
     SINCE_EVENT,
     added_to,
+    bridged,
     dcgm,
     dcgm_of_few,
     gpus,
@@ -172,12 +173,12 @@ _COUNTED: Final = "lastgood:gpu_ecc_uncorrected"
 _DCGM_COUNTED: Final = "lastgood:dcgm_ecc_uncorrected"
 COUNTED_ERRORS: Final = Recording(
     name=_COUNTED,
-    query=ranks(newest("lastgood_gpu_ecc_uncorrected_total > 0")),
+    query=ranks(newest(f"{bridged('lastgood_gpu_ecc_uncorrected_total')} > 0")),
     meaning="Uncorrectable memory errors that a rank's GPU has counted, where it has any.",
 )
 DCGM_COUNTED_ERRORS: Final = Recording(
     name=_DCGM_COUNTED,
-    query=f"max by (UUID) (DCGM_FI_DEV_ECC_DBE_VOL_TOTAL > 0 < {t.PLAUSIBLE_ERRORS})",
+    query=f"max by (UUID) ({bridged('DCGM_FI_DEV_ECC_DBE_VOL_TOTAL')} > 0 < {t.PLAUSIBLE_ERRORS})",
     meaning="The same by dcgm-exporter, of each GPU that has any.",
 )
 _OURS: Final = "lastgood_gpu_ecc_uncorrected_total"
@@ -218,7 +219,7 @@ LATEST: Final = Recording(
 _EXPORTER_COUNTED: Final = "lastgood:exporter_errors"
 EXPORTER_COUNTED: Final = Recording(
     name=_EXPORTER_COUNTED,
-    query=f"max by (run, part, node, rank) ({nodes('lastgood_exporter_errors_total > 0')})",
+    query=f"max by (run, part, node, rank) ({nodes(bridged('lastgood_exporter_errors_total') + ' > 0')})",
     meaning="Failures of lastgood itself that a rank has counted, where it has any.",
 )
 EXPORTER_FAILURES: Final = Recording(

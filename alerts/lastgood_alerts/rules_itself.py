@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from lastgood_alerts import thresholds as t
-from lastgood_alerts.queries import ACTIVE, SCRAPED, added, with_gpu
+from lastgood_alerts.queries import SCRAPED, added, with_gpu
 from lastgood_alerts.recordings import EXPORTER_FAILURES, WORST_FAILURES
 from lastgood_alerts.rule import Rule, Side
 from lastgood_alerts.sides import LAST_GOOD
@@ -65,6 +65,9 @@ _READ_AT: Final = (
     f"or {SCRAPED} * 0 + time() - {t.LEDGER_UNKNOWN_SECONDS})"
 )
 
+_LATELY_ACTIVE: Final = "(max by (run) (last_over_time(lastgood_run_active[1h])) == 1)"
+"""Where the ranks are not scraped, a ledger that goes away takes all that is known of its runs with it."""
+
 _LAST_GOOD_SEEN: Final = replace(
     LAST_GOOD,
     query="max by (run) (last_over_time(lastgood_last_good_step[1d]))",
@@ -76,12 +79,13 @@ LEDGER_STALE: Final = Rule(
     name="LedgerStale",
     unit="seconds since the last reading",
     severity="critical",
-    condition=f"(time() - {_READ_AT}) and on (run) ({SCRAPED} or {ACTIVE})",
+    condition=f"(time() - {_READ_AT}) and on (run) ({SCRAPED} or {_LATELY_ACTIVE})",
     operator=">",
     threshold=t.LEDGER_STALE_SECONDS,
     labels=("run",),
     for_seconds=t.LEDGER_STALE_FOR_SECONDS,
-    meaning="The ledger has stopped reading, or is not scraped: no finding of this run would be seen.",
+    meaning="The ledger has stopped reading, or is not scraped: no finding of this run would be seen. Where no rank is "
+    "scraped either, it ends an hour after the ledger went away.",
     summary="The ledger last read the journals of run {run} {value} s ago. {last_good}",
     description=(
         "No ledger has read the journals of run {run} for {value} s (or none is scraped), while the run trains. Alerts "

@@ -138,12 +138,12 @@ RUN_VANISHED: Final = Rule(
     severity="critical",
     condition=(
         f"({SINCE_EVENT}) / 60 < {t.FORGOTTEN_MINUTES} and on (run) {ACTIVE} and on (run) {_LEDGER_READS} "
-        f"unless on (run) {SCRAPED}"
+        f"unless on (run) ({ATTEMPT_RANKS} and on (run, attempt) {NEWEST})"
     ),
     operator=">",
     threshold=t.VANISHED_MINUTES,
     labels=("run",),
-    meaning="A run that never said that it ended writes no events, and none of its ranks is scraped.",
+    meaning="A run that never said that it ended writes no events, and no rank of its newest attempt is scraped.",
     summary="Run {run} vanished {value} minutes ago at step {step}. {last_good}",
     description=(
         "Run {run} has not said that it ended, but its newest event is {value} minutes old and no rank reports. All "

@@ -396,6 +396,18 @@ _ECC: Final = [
     Case("UncorrectedEcc", "still fires within the hour", _ecc("0+0x9 1+0x150"), (errors(1),), at=3600),
     Case("UncorrectedEcc", "counts what was added, not what was there", _ecc("5+0x125 7+0x30"), (errors(2),), at=3900),
     Case("UncorrectedEcc", "does not take a reset for an error", _ecc("5+0x125 0+0x30"), at=4500),
+    Case(
+        "UncorrectedEcc",
+        "does not take one scrape that failed an hour ago for new errors",
+        _ecc("3+0x19 stale 3+0x139"),
+        at=4215,
+    ),
+    Case(
+        "UncorrectedEcc",
+        "does not take one failed scrape of dcgm-exporter for new errors",
+        dcgm(_NO_DEVICES, _DBE, {3: "3+0x19 stale 3+0x139"}),
+        at=4215,
+    ),
     Case("UncorrectedEcc", "counts errors after a reset", _ecc("5+0x125 2+0x30"), (errors(2),), at=3900),
     Case("UncorrectedEcc", "is silent about a count that is not a number", _ecc(NOT_A_NUMBER)),
     Case("UncorrectedEcc", "is silent without any device series", _NO_DEVICES),
@@ -471,7 +483,7 @@ _ECC: Final = [
         (errors(1),),
         at=1050,
     ),
-    Case("UncorrectedEcc", "ends after the rank has died", _ecc("0+0x9 1+0x15 stale"), at=1200),
+    Case("UncorrectedEcc", "ends a quarter of an hour after the rank has died", _ecc("0+0x9 1+0x15 stale"), at=1740),
     Case(
         "UncorrectedEcc",
         "knows a rank that has moved to another node",

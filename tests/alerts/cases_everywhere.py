@@ -125,13 +125,13 @@ def _saying(rule: str, **sides: str) -> tuple[Alert, ...]:
 OVERLAP: Final = "an older attempt overlaps on other nodes"
 EXCEPTIONS: Final[Mapping[tuple[str, str], tuple[Alert, ...]]] = {
     ("RestartStorm", OVERLAP): _saying("RestartStorm", attempt="2"),
-    ("RunVanished", OVERLAP): (),  # a process of it is there
 }
 
 ALIVE_EITHER_WAY: Final = ("lastgood_run_last_event_timestamp_seconds", "lastgood_rank_info")
 NOT_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "NoTrustedCheckpoint": (*ALIVE_EITHER_WAY, "lastgood_run_start_timestamp_seconds"),
     "CheckpointOverdue": ALIVE_EITHER_WAY,
+    "RunVanished": ("lastgood_run_attempt",),
     "CheckpointSaveFailing": ALIVE_EITHER_WAY,
     "ChecksStale": (*ALIVE_EITHER_WAY, "lastgood_step", "lastgood_run_step", "lastgood_run_attempt"),
     "RankSilent": ("lastgood_run_attempt_start_timestamp_seconds",),

@@ -308,6 +308,12 @@ _VANISHED: Final = [
     Case("RunVanished", "is silent in health", CLEAN),
     Case("RunVanished", "is silent at the boundary", _last_event(10)),
     Case("RunVanished", "fires past the boundary", _last_event(11), (of_run(11, step=STEP_THEN),)),
+    Case(
+        "RunVanished",
+        "fires when only ranks of an older attempt are left",
+        CLEAN.ledger("run_last_event_timestamp_seconds", AT - 1200).ledger("run_attempt", 2),
+        (of_run(20, step=STEP_THEN),),
+    ),
     Case("RunVanished", "stops after a day", _last_event(24 * 60)),
     Case("RunVanished", "goes on for a day", _last_event(24 * 60 - 1), (of_run(24 * 60 - 1, step=STEP_THEN),)),
     Case("RunVanished", "is silent once the run has ended", ended(_last_event(20))),
