@@ -14,9 +14,9 @@ from tests.app.pages import markup, open_page, shown
 
 from lastgood.state import FailedSave, RunState
 from lastgood_console.cache import timeline_picture
+from lastgood_console.components.checkpoint_table import bytes_text, checkpoints_html
 from lastgood_console.components.decision import avoid_panel, reasons, resume_panel, standing, things_to_do
 from lastgood_console.components.selection import select
-from lastgood_console.components.checkpoint_table import bytes_text, checkpoints_html
 
 
 def page(state: RunState, **params: str) -> str:
