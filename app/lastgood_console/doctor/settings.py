@@ -10,12 +10,11 @@ from typing import Final
 from lastgood.config import Config, load
 from lastgood.errors import ConfigError
 from lastgood_console.doctor.item import Item, fail, ok
-from lastgood_console.sources.client import VARIABLE
 
 PREFIX: Final = "LASTGOOD_"
 OTHERS: Final = (
-    "LASTGOOD_RUNS", "LASTGOOD_TOKEN", "LASTGOOD_WEBHOOK_SECRET", VARIABLE,
-    *(f"{VARIABLE}_{name}" for name in ("USER", "PASSWORD", "TOKEN", "TENANT", "CA")),
+    "LASTGOOD_RUNS", "LASTGOOD_TOKEN", "LASTGOOD_WEBHOOK_SECRET", "LASTGOOD_PROMETHEUS",
+    *(f"LASTGOOD_PROMETHEUS_{name}" for name in ("USER", "PASSWORD", "TOKEN", "TENANT", "CA")),
 )  # fmt: skip
 """Variables that the console and its commands read, beside the settings of ``lastgood.watch``."""
 
