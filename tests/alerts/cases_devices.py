@@ -483,6 +483,7 @@ _ECC: Final = [
         (errors(1),),
         at=1050,
     ),
+    Case("UncorrectedEcc", "still fires after the bridge has ended", _ecc("0+0x9 1+0x15 stale"), (errors(1),), at=1500),
     Case("UncorrectedEcc", "ends a quarter of an hour after the rank has died", _ecc("0+0x9 1+0x15 stale"), at=1740),
     Case(
         "UncorrectedEcc",

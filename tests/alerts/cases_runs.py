@@ -314,6 +314,12 @@ _VANISHED: Final = [
         CLEAN.ledger("run_last_event_timestamp_seconds", AT - 1200).ledger("run_attempt", 2),
         (of_run(20, step=STEP_THEN),),
     ),
+    Case(
+        "RunVanished",
+        "does not take another run's attempt for its own",
+        CLEAN.ledger("run_last_event_timestamp_seconds", AT - 1200).ledger("run_attempt", 2).plus(healthy("other")),
+        (of_run(20, step=STEP_THEN),),
+    ),
     Case("RunVanished", "stops after a day", _last_event(24 * 60)),
     Case("RunVanished", "goes on for a day", _last_event(24 * 60 - 1), (of_run(24 * 60 - 1, step=STEP_THEN),)),
     Case("RunVanished", "is silent once the run has ended", ended(_last_event(20))),

@@ -21,8 +21,18 @@ EQUIVALENT: Final = (
     (r"lastgood_step\{rank=\"0\"\} and ': .* became 'on \(job, instance, run\)'", "both sides are rank 0 alone"),
     (r"step_late_seconds\)': without or", "a value in health, which Grafana alone wants"),
     (r"step_late_seconds\) or group ': .* became 'by \(\)'", "a value in health, which Grafana alone wants"),
-    (r"(_total|offset \w+) ': '>' became '>='", "a counter at 0 adds nothing; left out to save time"),
-    (r"(_total|offset \w+) > ': '0' became '-1'", "a counter is never negative; 0 is left out to save time"),
+    (
+        r"(_total|offset \w+|_total\[10m\]\)|offset \w+\)) ': '>' became '>='",
+        "a counter at 0 adds nothing; left out to save time",
+    ),
+    (
+        r"(_total|offset \w+|_total\[10m\]\)|offset \w+\)) > ': '0' became '-1'",
+        "a counter is never negative; 0 is left out to save time",
+    ),
+    (
+        r"(exporter_errors_total|ECC_DBE_VOL_TOTAL|journal_unreadable_lines_total)\[': '10m' became '40m'",
+        "a longer bridge over a failed scrape: to a count that lingers nothing is added",
+    ),
     (r"exporter_errors:15m\)\) >= ': '1' became '0'", "only ranks with failures are there"),
     (r"last_read_timestamp_seconds\[': '1d' became '4d'", "how long a gone ledger is remembered; no case lasts a day"),
     (r"grad_norm.*\{stage=\"local\"\} >= ': '0' became '-1'", "a norm is never negative"),
@@ -44,7 +54,7 @@ EQUIVALENT: Final = (
         r"\"several\", \"run\", \"\.\*\"\)\) [<>]=? ': '(8' became '4|5' became '7\.5|25' became '12\.5|1' became '0)'",
         "what is recorded is beyond the threshold",
     ),
-    (r"_DBE_VOL_TOTAL (> )?': '(>|0)' became '(>=|-1)'", "a counter at 0 adds nothing; left out to save time"),
+    (r"_DBE_VOL_TOTAL\[10m\]\) (> )?': '(>|0)' became '(>=|-1)'", "a counter at 0 adds nothing; left out to save time"),
     (r"dcgm_ecc_uncorrected:1h: .*_uncorrected\) (> )?': '(>|0)' became '(>=|-1)'", "the next recording leaves 0 out"),
     (
         r"lastgood_gpu_ecc_uncorrected_total( and ': 'on .*|': without and)",
