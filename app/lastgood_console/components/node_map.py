@@ -45,7 +45,7 @@ def node_map(found: Sequence[NodeCell], measure: Measure, name: ThemeName, *, pi
     scale = alt.Scale(domain=[words for _, words in bins], range=list(HEAT[name]))
     valued = _where("datum.overlay === 'none'").mark_rect(tooltip=None)
     base = valued.encode(x=x, y=y, color=alt.Color("bin:O", scale=scale, legend=_legend(MEASURES[measure], name)))
-    height = min(TALLEST, LEGEND + (13 if tall > 4 else 28) * tall)
+    height = min(TALLEST, 13 * tall) if tall > 4 else LEGEND + 28 * tall
     chart = dressed([base, *_marks(x, y, name), _frame(x, y, name), _top(x, y, name)], name, height)
     told = [_told(cell, number, wide, measure, bins, picked) for number, cell in enumerate(found)]
     return chart.to_dict(validate=False) | {"datasets": {CELLS: told}}
