@@ -21,6 +21,9 @@ IN_A_ROW: Final = 64
 MANY_IN_A_ROW: Final = 128
 FEWEST_IN_A_ROW: Final = 16
 TALLEST: Final = 400
+GAP_X: Final = 0.08
+GAP_Y: Final = 0.12
+"""Share of a cell's step that is the gap to the next."""
 LEGEND: Final = 34
 """Of a map's height so many pixels are the legend's."""
 CELLS: Final = "cells"
@@ -45,7 +48,7 @@ def node_map(found: Sequence[NodeCell], measure: Measure, name: ThemeName, *, pi
     scale = alt.Scale(domain=[words for _, words in bins], range=list(HEAT[name]))
     valued = _where("datum.overlay === 'none'").mark_rect(tooltip=None)
     base = valued.encode(x=x, y=y, color=alt.Color("bin:O", scale=scale, legend=_legend(MEASURES[measure], name)))
-    height = min(TALLEST, 13 * tall) if tall > 4 else LEGEND + 28 * tall
+    height = min(TALLEST, LEGEND + (13 if tall > 4 else 28) * tall)
     chart = dressed([base, *_marks(x, y, name), _frame(x, y, name), _top(x, y, name)], name, height)
     told = [_told(cell, number, wide, measure, bins, picked) for number, cell in enumerate(found)]
     return chart.to_dict(validate=False) | {"datasets": {CELLS: told}}
@@ -85,8 +88,8 @@ def _grid(wide: int, tall: int, names: Sequence[str]) -> tuple[alt.X, alt.Y]:
         title=None, domain=False, ticks=False, grid=False, values=list(range(0, tall, step)), labelLimit=110,
         labelExpr=_lookup([_short(name) for name in names]),
     )  # fmt: skip
-    x = alt.X("x:O", axis=None, scale=alt.Scale(domain=list(range(wide)), paddingInner=0.08, paddingOuter=0))
-    scale = alt.Scale(domain=list(range(tall)), paddingInner=0.12, paddingOuter=0)
+    x = alt.X("x:O", axis=None, scale=alt.Scale(domain=list(range(wide)), paddingInner=GAP_X, paddingOuter=0))
+    scale = alt.Scale(domain=list(range(tall)), paddingInner=GAP_Y, paddingOuter=0)
     return x, alt.Y("y:O", axis=axis if names else None, scale=scale)
 
 
@@ -138,12 +141,13 @@ def _frame(x: alt.X, y: alt.Y, name: ThemeName) -> alt.Chart:
 
 
 def _top(x: alt.X, y: alt.Y, name: ThemeName, *, pick: bool = True) -> alt.Chart:
-    """Return transparent cells that take the click and tell their words."""
+    """Return transparent cells that take the click and tell their words; they reach over the gaps between cells."""
     tooltip = [alt.Tooltip(f"{key}:N", title=title) for key, title in
                (("node", "Node"), ("words", "Value"), ("role", "Incidents"), ("run", "Run"))]  # fmt: skip
     chart = alt.Chart(alt.NamedData(name=CELLS)).mark_rect(
-        color=theme(name)["bg"], opacity=0, cursor="pointer" if pick else "default"
-    )
+        color=theme(name)["bg"], opacity=0, cursor="pointer" if pick else "default",
+        width=alt.RelativeBandSize(1 / (1 - GAP_X)), height=alt.RelativeBandSize(1 / (1 - GAP_Y)),
+    )  # fmt: skip
     drawn = chart.encode(x=x, y=y, tooltip=tooltip)
     drawn = drawn.add_params(alt.selection_point(name=PICKED, fields=["node"], on="click")) if pick else drawn
     return cast(alt.Chart, drawn)
