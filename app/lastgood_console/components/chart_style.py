@@ -18,7 +18,10 @@ def colours(name: ThemeName) -> Mapping[str, str]:
 
 
 def dressed(layers: Sequence[Any], name: ThemeName, height: int) -> alt.LayerChart:
-    """Return the layers as one chart with size, padding, background and axes of the look."""
+    """Return the layers as one chart with size, padding, background and axes of the look.
+
+    Single marks are hidden from screen readers: the picture has words of its own, and a table beside it the numbers.
+    """
     t = theme(name)
     sized = alt.layer(*layers).properties(
         height=height, width="container", padding={"left": 0, "right": 4, "top": 2, "bottom": 2}
@@ -26,6 +29,7 @@ def dressed(layers: Sequence[Any], name: ThemeName, height: int) -> alt.LayerCha
     chart = (
         sized.configure(background=t["bg"], font=FONT)
         .configure_view(stroke=None)
+        .configure_mark(aria=False)
         .configure_axis(
             labelColor=t["ink3"], labelFontSize=11, domainColor=t["line2"], tickColor=t["line2"],
             gridColor=t["line"], tickSize=4, labelPadding=4, titleColor=t["ink3"], titleFontSize=11,
