@@ -6,6 +6,8 @@ went wrong stays until the next try, since the page draws itself again every few
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import streamlit as st
@@ -15,6 +17,7 @@ from lastgood_console.actions import MOST_LETTERS, MOST_NAME_LETTERS, ActionErro
 from lastgood_console.components.decision import sentence
 from lastgood_console.desk import LABELS, Desk, Saying, Visitor, possible
 from lastgood_console.pause import look_again
+from lastgood_console.people_journal import Written
 from lastgood_console.store import current
 
 _SAVED: Final = "act-saved"
@@ -45,13 +48,10 @@ def _key(part: str, incident: Incident) -> str:
 def _form(desk: Desk, incident: Incident, choices: tuple[str, ...]) -> None:
     visitor = this_visitor()
     st.radio("What to do", choices, format_func=LABELS.__getitem__, key=_key("what", incident))
-    if not visitor.name:
-        st.text_input("Your name", max_chars=MOST_NAME_LETTERS, key="act-by")
+    name_field(visitor)
     hint = "Not needed to acknowledge" if choices[0] == "acknowledge" else ""
     st.text_area("What to say", max_chars=MOST_LETTERS, height=90, placeholder=hint, key=_key("text", incident))
-    if desk.needs_token(visitor):
-        st.text_input("Token of this console", type="password", key="act-token")
-    st.form_submit_button("Save to timeline", type="primary", on_click=_save, args=(desk, incident, choices[0]))
+    submit(desk, visitor, "Save to timeline", _save, (desk, incident, choices[0]))
     if problem := st.session_state.get(_key("problem", incident)):
         st.error(problem)
 
@@ -63,15 +63,37 @@ def _save(desk: Desk, incident: Incident, likeliest: str) -> None:
         filled(_key("what", incident)) or likeliest, filled(_key("text", incident), ""),
         filled("act-by", ""), filled("act-token", ""),
     )  # fmt: skip
+    write = partial(desk.act, incident.run, incident.id, said, this_visitor())
+    save(write, _key("problem", incident), "act", f"{LABELS[said.action]}: saved to the timeline.")
+
+
+def save(write: Callable[[], Written], problem_key: str, form: str, words: str) -> None:
+    """Write what a form says, and remember what to tell: ``words``, or under ``problem_key`` why it cannot be done.
+
+    ``form``: the beginning of the session's keys of that form.
+    """
     try:
-        written = desk.act(incident.run, incident.id, said, this_visitor())
+        written = write()
     except ActionError as problem:
-        st.session_state[_key("problem", incident)] = sentence(str(problem))
+        st.session_state[problem_key] = sentence(str(problem))
         return
     look_again()
     kept = f" Kept in {written.file}: {written.instead}." if written.instead else ""
-    st.session_state["act-told"] = f"{LABELS[said.action]}: saved to the timeline.{kept}"
-    st.session_state[_SAVED] = filled(_SAVED, 0) + 1
+    st.session_state[f"{form}-told"] = f"{words}{kept}"
+    st.session_state[f"{form}-saved"] = st.session_state.get(f"{form}-saved", 0) + 1
+
+
+def name_field(visitor: Visitor) -> None:
+    """Draw the field for a name, where no sign-in gives one."""
+    if not visitor.name:
+        st.text_input("Your name", max_chars=MOST_NAME_LETTERS, key="act-by")
+
+
+def submit(desk: Desk, visitor: Visitor, label: str, on_click: Callable[..., None], args: tuple[Any, ...]) -> None:
+    """Draw the field for the token, where one is needed, and the button."""
+    if desk.needs_token(visitor):
+        st.text_input("Token of this console", type="password", key="act-token")
+    st.form_submit_button(label, type="primary", on_click=on_click, args=args)
 
 
 def this_visitor() -> Visitor:

@@ -6,16 +6,15 @@ the page already shows what follows.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import streamlit as st
 
 from lastgood.state import RunState
-from lastgood_console.acting import this_visitor
-from lastgood_console.actions import MOST_LETTERS, MOST_NAME_LETTERS, ActionError
-from lastgood_console.components.decision import sentence
+from lastgood_console.acting import name_field, save, submit, this_visitor
+from lastgood_console.actions import MOST_LETTERS
 from lastgood_console.desk import Desk, Saying
-from lastgood_console.pause import look_again
 from lastgood_console.store import current
 from lastgood_console.vouching import Choice, choices
 
@@ -43,12 +42,9 @@ def _form(desk: Desk, state: RunState, waiting: tuple[Choice, ...]) -> None:
     note = "Your word lets what descends from it be trusted. It makes no damaged bytes good."
     st.html(f'<div class="lg-note">{note}</div>')
     st.selectbox("Checkpoint", waiting, format_func=lambda choice: choice.words, key=_key("what", state))
-    if not visitor.name:
-        st.text_input("Your name", max_chars=MOST_NAME_LETTERS, key="act-by")
+    name_field(visitor)
     st.text_area("Why it can be trusted", max_chars=MOST_LETTERS, height=90, key=_key("text", state))
-    if desk.needs_token(visitor):
-        st.text_input("Token of this console", type="password", key="act-token")
-    st.form_submit_button("Accept checkpoint", type="primary", on_click=_save, args=(desk, state, waiting[0]))
+    submit(desk, visitor, "Accept checkpoint", _save, (desk, state, waiting[0]))
     if problem := st.session_state.get(_key("problem", state)):
         st.error(problem)
 
@@ -58,12 +54,5 @@ def _save(desk: Desk, state: RunState, first: Choice) -> None:
     filled: Any = st.session_state.get
     choice = filled(_key("what", state)) or first
     said = Saying("accept", filled(_key("text", state), ""), filled("act-by", ""), filled("act-token", ""))
-    try:
-        written = desk.vouch(state.run, choice, said, this_visitor())
-    except ActionError as problem:
-        st.session_state[_key("problem", state)] = sentence(str(problem))
-        return
-    look_again()
-    kept = f" Kept in {written.file}: {written.instead}." if written.instead else ""
-    st.session_state["vouch-told"] = f"Accepted {choice.words}.{kept}"
-    st.session_state[_SAVED] = filled(_SAVED, 0) + 1
+    write = partial(desk.vouch, state.run, choice, said, this_visitor())
+    save(write, _key("problem", state), "vouch", f"Accepted {choice.words}.")

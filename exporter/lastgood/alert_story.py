@@ -114,7 +114,12 @@ def step_of(event: Event, state: RunState, incident: Incident, clock: StepClock)
     if _names(event, incident):
         known = [f for f in incident.findings if f.check == event.data.get("check") and f.at <= event.time]
         return known[-1].step if known else incident.step
-    at = event.data["starts_at"]
+    return step_when_it_began(event, state, clock)
+
+
+def step_when_it_began(event: Event, state: RunState, clock: StepClock) -> int | None:
+    """Return where the run was when an alert began; None before its first attempt."""
+    at = str(event.data["starts_at"])
     attempt = next((a.number for a in reversed(state.attempts) if a.started_at <= at), None)
     return None if attempt is None else clock.step_at(attempt, at)
 

@@ -70,14 +70,9 @@ _ACTIONS: Final = {
 }
 
 
-def entries(
-    state: RunState, incident: Incident, attempts: Sequence[Attempt] | None = None
-) -> tuple[TimelineEntry, ...]:
-    """Return the incident's timeline, ordered by when things were known, then by when they happened.
-
-    ``attempts``: all that happened in these, for a picture that thins out by itself; else what the incident is about.
-    """
-    shown = attempts_of(state, incident) if attempts is None else attempts
+def entries(state: RunState, incident: Incident) -> tuple[TimelineEntry, ...]:
+    """Return the incident's timeline, ordered by when things were known, then by when they happened."""
+    shown = attempts_of(state, incident)
     clock = StepClock(state)
     found = [
         *_attempts(shown, incident),
@@ -90,8 +85,7 @@ def entries(
         *_restarts(state, shown),
         *_outcome(incident),
     ]
-    if attempts is None:
-        found = narrowed(found, incident, clock)
+    found = narrowed(found, incident, clock)
     found += _steps(found, shown, incident, clock)
     return tuple(sorted(found, key=lambda e: (e.known_at, e.at, LANES.index(e.lane), e.text)))
 

@@ -275,8 +275,3 @@ def test_few_findings_findings_far_apart_and_those_of_another_check_are_told_eac
     assert len(timeline.condensed(burst(5, 0.5))) == 5
     assert len(timeline.condensed(burst(12, 61.0))) == 12
     assert len(timeline.condensed([*burst(4, 1.0), *burst(4, 1.0, "Finite")])) == 8
-
-
-def test_a_picture_may_ask_for_all_that_happened_in_attempts_of_its_choice() -> None:
-    state, about = long_run()
-    assert len([e for e in timeline.entries(state, about, state.attempts) if e.kind == "saved"]) == 2000

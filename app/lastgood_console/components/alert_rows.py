@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from lastgood.alert_limits import FORGOTTEN
-from lastgood.alert_story import ended_at, step_of
+from lastgood.alert_story import ended_at, step_of, step_when_it_began
 from lastgood.events import Event
 from lastgood.state import Incident, RunState
 from lastgood.step_clock import StepClock
@@ -158,11 +158,7 @@ def step_about(event: Event, state: RunState | None, clock_of: ClockOf) -> int |
     if state is None:
         return None
     clock, incident = clock_of(state), incident_of(event, state)
-    if incident is not None:
-        return step_of(event, state, incident, clock)
-    at = str(event.data["starts_at"])
-    attempt = next((a.number for a in reversed(state.attempts) if a.started_at <= at), None)
-    return None if attempt is None else clock.step_at(attempt, at)
+    return step_of(event, state, incident, clock) if incident else step_when_it_began(event, state, clock)
 
 
 def headline(found: Listed) -> str:

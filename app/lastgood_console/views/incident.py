@@ -162,10 +162,14 @@ def against_peers(incident: Incident) -> None:
         st.vega_lite_chart(
             spec=picture, theme=None, width="stretch", key=f"peers-{found.rank}-{found.metric}", alt=words
         )
-        with st.expander("The same numbers as a table"):
-            heads = [Column(head, "num") for head in ("Step", f"Rank {found.rank}", "Median", "p10", "p90")]
-            rows = [("", [escape(cell) for cell in row]) for row in peers_chart.numbers(found)]
-            st.html(table_html(heads, rows, label=title))
+        same_numbers("Step", found.rank, peers_chart.numbers(found), title)
+
+
+def same_numbers(first: str, rank: int, numbers: list[list[str]], title: str) -> None:
+    """Offer the numbers of a picture as a table. ``first``: what its first column is."""
+    with st.expander("The same numbers as a table"):
+        heads = [Column(head, "num") for head in (first, f"Rank {rank}", "Median", "p10", "p90")]
+        st.html(table_html(heads, [("", [escape(cell) for cell in row]) for row in numbers], label=title))
 
 
 def over_time(state: RunState, incident: Incident, seconds: float) -> None:
@@ -178,10 +182,7 @@ def over_time(state: RunState, incident: Incident, seconds: float) -> None:
         st.vega_lite_chart(
             spec=picture, theme=None, width="stretch", key=f"trend-{found.rank}-{found.metric}", alt=words
         )
-        with st.expander("The same numbers as a table"):
-            heads = [Column(head, "num") for head in ("UTC", f"Rank {found.rank}", "Median", "p10", "p90")]
-            rows = [("", [escape(cell) for cell in row]) for row in trend_chart.numbers(found)]
-            st.html(table_html(heads, rows, label=title))
+        same_numbers("UTC", found.rank, trend_chart.numbers(found), title)
 
 
 def checkpoints(state: RunState, resume: LastGood | None = None) -> None:
