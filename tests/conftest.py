@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from hypothesis import settings
 from prometheus_client import CollectorRegistry
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+                  "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
 
 # A shared or small machine stalls for longer than any example takes: time is measured by benchmarks, not here.
 settings.register_profile("lastgood", deadline=None)
@@ -87,6 +94,17 @@ def nginx_program() -> str:
 def chromium_program() -> str:
     """Return Debian's Chromium, else the one that Playwright has installed."""
     return _program("chromium", "chromium-browser", "google-chrome") or _playwright_chromium() or _missing("chromium")
+
+
+@pytest.fixture(scope="module")
+def browser(chromium_program: str) -> Iterator[Browser]:
+    """Start a Chromium that asks nobody but the pages under test."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium_program, args=CHROMIUM_FLAGS)
+        yield started
+        started.close()
 
 
 def _playwright_chromium() -> str | None:

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 from tests.app import hostile_words
 from tests.app.fixtures import states
 
@@ -133,14 +133,6 @@ def test_a_note_of_another_day_does_not_squeeze_the_picture() -> None:
         report(noted("x", seconds)).split("<figure>")[1].split("</figure>")[0] for seconds in (900_000, 3_300)
     )
     assert re.sub(r"<text[^>]*>[^<]*</text>", "", late) == re.sub(r"<text[^>]*>[^<]*</text>", "", soon)
-
-
-@pytest.fixture(scope="module")
-def browser(chromium_program: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=chromium_program, args=["--no-sandbox"])
-        yield launched
-        launched.close()
 
 
 @pytest.fixture

@@ -126,6 +126,7 @@ def test_a_run_directory_that_cannot_be_written_is_answered_by_the_state_folder(
     assert words(run_dir) == [("drained", "mira")]
 
 
+# Nothing keeps root from writing; the file in the way, above, takes the same branch.
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_read_only_run_directory_is_answered_by_the_state_folder(run_dir: Path, journal: PeopleJournal) -> None:
     (run_dir / "journal").chmod(0o555)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, Response, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Response, expect
 from tests.app.console_server import RUN, Console, run_directory, story
 from tests.app.test_tokens import contrast
 
@@ -17,8 +17,6 @@ from lastgood_console.export.tokens import THEMES, ThemeName, theme
 
 pytestmark = pytest.mark.browser
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]  # fmt: skip
 Scheme = Literal["light", "dark"]
 RECOVERED = "recovered-run"
 INCIDENT = f"/incident?run={RUN}"
@@ -36,14 +34,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def console(runs: Path) -> Iterator[Console]:
     with Console(runs) as started:
         yield started
-
-
-@pytest.fixture(scope="module")
-def browser(chromium_program: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium_program, args=FLAGS)
-        yield started
-        started.close()
 
 
 class Visit:

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 from tests.app.console_server import RUN, Console, run_directory, story
 from tests.app.webhooks import alert, alertmanager, body
 
 pytestmark = pytest.mark.browser
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 JSON = {"content-type": "application/json"}
 
 
@@ -34,14 +33,6 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
 def incident_of(console: Console) -> str:
     found = console.get("/api/runs").json()["runs"]
     return str(next(run["incidents"][0]["id"] for run in found if run["run"] == RUN))
-
-
-@pytest.fixture(scope="module")
-def browser(chromium_program: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium_program, args=FLAGS)
-        yield started
-        started.close()
 
 
 class Sight:

@@ -11,13 +11,12 @@ from playwright.sync_api import Browser, Page, expect
 from tests.app.console_server import RUN, Console, run_directory, story
 from tests.app.test_tokens import contrast
 from tests.app.webhooks import alert, alertmanager
-from tests.e2e.test_browser import Scheme, Visit, browser, hex_of
+from tests.e2e.test_browser import Scheme, Visit, hex_of
 from tests.exporter.histories import History
 
 from lastgood.events import utc
 
 pytestmark = pytest.mark.browser
-__all__ = ["browser"]  # the fixture of the other browser tests
 
 ACCUSED = 40 * 2 + 1
 

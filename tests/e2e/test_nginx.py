@@ -11,12 +11,10 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 from tests.app.console_server import RUN, Console, run_directory
-from tests.e2e.test_browser import browser
 
 from lastgood_console.server import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
-__all__ = ["browser"]  # the fixture of the other browser tests
 
 PREFIX = "/lastgood"
 TEMPORARY = "".join(f"{kind}_temp_path {kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
