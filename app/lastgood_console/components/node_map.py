@@ -21,6 +21,7 @@ IN_A_ROW: Final = 64
 MANY_IN_A_ROW: Final = 128
 FEWEST_IN_A_ROW: Final = 16
 TALLEST: Final = 400
+FLATTEST: Final = 26
 GAP_X: Final = 0.08
 GAP_Y: Final = 0.12
 """Share of a cell's step that is the gap to the next."""
@@ -61,7 +62,9 @@ def fleet_map(found: Sequence[NodeCell], name: ThemeName) -> Spec:
     tall = -(-len(ordered) // wide)
     x, y = _grid(wide, tall, [])
     base = _where("datum.overlay === 'none'").mark_rect(color=theme(name)["peer_t"], tooltip=None).encode(x=x, y=y)
-    chart = dressed([base, *_marks(x, y, name), _top(x, y, name, pick=False)], name, tall * (15 if tall <= 8 else 9))
+    chart = dressed(
+        [base, *_marks(x, y, name), _top(x, y, name, pick=False)], name, max(FLATTEST, tall * (15 if tall <= 8 else 9))
+    )
     told = [_told(cell, number, wide, "unhealthy", _COUNT_BINS, "") for number, cell in enumerate(ordered)]
     return chart.to_dict(validate=False) | {"datasets": {CELLS: told}}
 
@@ -141,12 +144,13 @@ def _frame(x: alt.X, y: alt.Y, name: ThemeName) -> alt.Chart:
 
 
 def _top(x: alt.X, y: alt.Y, name: ThemeName, *, pick: bool = True) -> alt.Chart:
-    """Return transparent cells that take the click and tell their words; they reach over the gaps between cells."""
+    """Return transparent cells that tell their words. Those that take a click reach over the gaps between cells."""
     tooltip = [alt.Tooltip(f"{key}:N", title=title) for key, title in
                (("node", "Node"), ("words", "Value"), ("role", "Incidents"), ("run", "Run"))]  # fmt: skip
     chart = alt.Chart(alt.NamedData(name=CELLS)).mark_rect(
         color=theme(name)["bg"], opacity=0, cursor="pointer" if pick else "default",
-        width=alt.RelativeBandSize(1 / (1 - GAP_X)), height=alt.RelativeBandSize(1 / (1 - GAP_Y)),
+        width=alt.RelativeBandSize(1 / (1 - GAP_X) if pick else 1),
+        height=alt.RelativeBandSize(1 / (1 - GAP_Y) if pick else 1),
     )  # fmt: skip
     drawn = chart.encode(x=x, y=y, tooltip=tooltip)
     drawn = drawn.add_params(alt.selection_point(name=PICKED, fields=["node"], on="click")) if pick else drawn
