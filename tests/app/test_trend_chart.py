@@ -49,6 +49,14 @@ def test_the_picture_holds_to_the_schema_and_says_what_is_absent(theme: ThemeNam
     assert "+ ' W'" in spec
 
 
+def test_a_sample_that_stands_alone_is_a_dot() -> None:
+    incident = states.gradient().incidents[0]
+    alone = power(suspect=(None, None, 700.0, None, None))
+    many = power(**{name: (1.0,) * 100 for name in ("times", "suspect", "median", "p10", "p90")})
+    drawn = [json.dumps(trend_chart.trend_chart(found, incident, "light").to_dict()) for found in (alone, many)]
+    assert ['"point": {' in spec for spec in drawn] == [True, False]
+
+
 def test_the_incident_shows_its_trends_with_their_age() -> None:
     from tests.app.pages import open_page
 

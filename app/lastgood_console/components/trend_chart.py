@@ -25,6 +25,8 @@ NAMES: Final = {
     "grad_norm_local": "local gradient norm", "step_seconds": "step time", "temperature": "temperature",
     "power": "power",
 }  # fmt: skip
+FEW_SAMPLES: Final = 60
+"""So many samples of the suspect are drawn as dots too."""
 _FEW_SECONDS: Final = 86_400.0
 
 
@@ -75,7 +77,10 @@ def trend_chart(found: Trend, incident: Incident, name: ThemeName) -> alt.LayerC
     middle = zero.mark_rule(color=t["peer"], strokeWidth=1.5).encode(x=x, x2="to", y=y("zero"))
     tooltip = [alt.Tooltip("at:T", format="%H:%M:%S", title="UTC"),
                *(alt.Tooltip(f"{k}:Q", format="+.3~g") for k in ("suspect", "p10", "p90"))]  # fmt: skip
-    line = base.mark_line(color=t[tone_of(found.rank, incident)], strokeWidth=1.5, clip=True)
+    tone = t[tone_of(found.rank, incident)]
+    few = sum(value is not None for value in found.suspect) <= FEW_SAMPLES
+    dots = alt.OverlayMarkDef(size=18, color=tone) if few else False  # a sample alone makes no line
+    line = base.mark_line(color=tone, strokeWidth=1.5, clip=True, point=dots)
     layers = [peers, middle, line.encode(y=y("suspect"), tooltip=tooltip)]
     layers += _end_label(found, values, incident, x, y, name)
     return dressed([*layers, *_absences(found, low, high, x, y, name)], name, HEIGHT)
