@@ -53,7 +53,12 @@ def shows_token(headers: Mapping[str, str], token: str | None) -> bool:
 
 
 def expect_type(headers: Mapping[str, str], types: Collection[str]) -> None:
-    """Raise :class:`Refusal` 415 when the content type is none of ``types``. ``headers``: lower-case names."""
+    """Raise :class:`Refusal` 415 for another content type than ``types``, or a packed body: none is unpacked here.
+
+    ``headers``: lower-case names.
+    """
+    if (packed := headers.get("content-encoding", "identity").strip().lower()) not in ("", "identity"):
+        raise Refusal(415, f"Content-Encoding {packed[:20]!r} is not unpacked here: send the body as it is")
     if headers.get("content-type", "").partition(";")[0].strip().lower() not in types:
         raise Refusal(415, f"Content-Type must be one of {', '.join(types)}")
 

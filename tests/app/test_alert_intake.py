@@ -154,6 +154,7 @@ def test_a_file_of_heartbeats_that_is_not_ours_holds_none(tmp_path: Path) -> Non
         (None, LOCAL, {"X-Forwarded-For": "10.0.0.7"}, 401),
         (None, LOCAL, {"Host": "evil.example:8490"}, 401),
         (None, LOCAL, {"Content-Type": "text/plain"}, 415),
+        (None, LOCAL, {"Content-Type": "application/json", "Content-Encoding": "gzip"}, 415),
     ],
 )
 def test_whoever_shows_the_token_may_post_and_without_one_only_this_machine(

@@ -103,6 +103,7 @@ REMOTE, LOCAL = "10.0.0.7", "127.0.0.1"
         (None, "testclient", {}, 401),
         (None, LOCAL, {"Content-Type": "text/plain"}, 415),
         (None, LOCAL, {"Content-Type": ""}, 415),
+        (None, LOCAL, {"Content-Encoding": "gzip"}, 415),
     ],
 )
 def test_whoever_shows_the_token_may_post_and_without_one_only_this_machine(

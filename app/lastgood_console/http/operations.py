@@ -88,7 +88,7 @@ def _refusals(taken: str) -> Mapping[int, Answer]:
         400: _json("Nothing in it could be taken.", "Refused"),
         401: _json("The token is missing or wrong.", "Error"),
         413: _json("Too much for one request.", "Error"),
-        415: _json("Another content type than JSON.", "Error"),
+        415: _json("Another content type than JSON, or a packed body.", "Error"),
         503: _json("It cannot be kept now: send it again.", "Error"),
     }
 
