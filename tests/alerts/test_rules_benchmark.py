@@ -36,7 +36,10 @@ def test_it_says_how_many_series_a_rank_and_a_run_have() -> None:
     sizes = report()["sizes"]
     assert (sizes["ranks"], sizes["nodes"], sizes["series_per_rank"]) == (256, 32, 36)
     assert 50 < sizes["series_per_run"] < 100
-    assert sizes["series_per_open_incident_of_8_suspects"] == 8 + 3 + 1  # suspects, window and start, when it was found
+    for_alerts = 8 + 3 + 1  # suspects, window and start, when it was found
+    # suspects; what it is and how many they are; its check; where it was found; onset; when; last good; cost
+    facts = 8 + 2 + 1 + 3 + 5 + 1 + 2 + 3
+    assert sizes["series_per_open_incident_of_8_suspects"] == for_alerts + facts
     assert 2_000 < sizes["exposition_bytes_per_rank"] < 10_000
 
 
