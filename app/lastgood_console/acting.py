@@ -14,10 +14,12 @@ import streamlit as st
 
 from lastgood.state import Incident
 from lastgood_console.actions import MOST_LETTERS, MOST_NAME_LETTERS, ActionError
+from lastgood_console.characters import escape
 from lastgood_console.components.decision import sentence
 from lastgood_console.desk import LABELS, Desk, Saying, Visitor, possible
 from lastgood_console.pause import look_again
 from lastgood_console.people_journal import Written
+from lastgood_console.sign_in import person
 from lastgood_console.store import current
 
 _SAVED: Final = "act-saved"
@@ -84,8 +86,10 @@ def save(write: Callable[[], Written], problem_key: str, form: str, words: str) 
 
 
 def name_field(visitor: Visitor) -> None:
-    """Draw the field for a name, where no sign-in gives one."""
-    if not visitor.name:
+    """Draw the field for a name; where a sign-in gives it, say under which name one writes."""
+    if visitor.name:
+        st.html(f'<div class="lg-note">Written as <b>{escape(visitor.name)}</b>, who is signed in here.</div>')
+    else:
         st.text_input("Your name", max_chars=MOST_NAME_LETTERS, key="act-by")
 
 
@@ -98,6 +102,4 @@ def submit(desk: Desk, visitor: Visitor, label: str, on_click: Callable[..., Non
 
 def this_visitor() -> Visitor:
     """Return who looks at the page."""
-    signed_in = bool(getattr(st.user, "is_logged_in", False))
-    name = str(st.user.get("name") or st.user.get("email") or "") if signed_in else ""
-    return Visitor(dict(st.context.headers), st.context.ip_address, name)
+    return Visitor(dict(st.context.headers), st.context.ip_address, person())

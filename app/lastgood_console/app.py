@@ -1,16 +1,19 @@
 """Route to the pages: what is the same on every page stands here. Run by ``lastgood console``, never by itself."""
 
+from base64 import b64encode
 from importlib.resources import files
 
 import streamlit as st
 
 from lastgood_console.components.css import stylesheet
 from lastgood_console.pause import pause_switch
-from lastgood_console.sign_in import gate
+from lastgood_console.sign_in import gate, sign_out_button
 
 HERE = files("lastgood_console")
 
-st.set_page_config(page_title="lastgood", page_icon=str(HERE / "assets" / "favicon.png"), layout="wide")
+# the icon comes with the page: what Streamlit serves as a file is for those who are signed in
+icon = b64encode((HERE / "assets" / "favicon.png").read_bytes()).decode()
+st.set_page_config(page_title="lastgood", page_icon=f"data:image/png;base64,{icon}", layout="wide")
 st.logo(str(HERE / "assets" / "wordmark.svg"), size="medium")
 st.html(stylesheet())
 gate()
@@ -22,5 +25,7 @@ checkpoints = st.Page("views/checkpoints.py", title="Checkpoints", url_path="che
 alerts = st.Page("views/alerts.py", title="Alerts", url_path="alerts")
 runbook = st.Page("views/runbook.py", title="Runbook", url_path="runbook", visibility="hidden")
 page = st.navigation([overview, incident, nodes, checkpoints, alerts, runbook], position="top")
-pause_switch()
+with st.container(key="lg-tools", horizontal=True):
+    sign_out_button()
+    pause_switch()
 page.run()

@@ -57,8 +57,7 @@ def pause_switch() -> None:
     still = held()
     label = "Continue refresh" if still else "Pause refresh"
     hint = "The pages of this tab stand still" if still else "Hold all pages of this tab still"
-    with st.container(key="lg-pause"):
-        st.button(label, key="pause", on_click=_turn, type="secondary" if still else "tertiary", help=hint)
+    st.button(label, key="pause", on_click=_turn, type="secondary" if still else "tertiary", help=hint)
 
 
 def _turn() -> None:

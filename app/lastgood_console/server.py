@@ -27,7 +27,7 @@ from lastgood_console.desk import Desk
 from lastgood_console.export.tokens import ThemeName, theme
 from lastgood_console.http.base_path import base_path
 from lastgood_console.people_journal import PeopleJournal
-from lastgood_console.sign_in import check_installed, providers_of, read_auth, require
+from lastgood_console.sign_in_file import check_installed, doubts, providers_of, read_auth
 from lastgood_console.sources.both import RunsFromMetrics
 from lastgood_console.sources.client import Credentials, PrometheusClient
 from lastgood_console.sources.trends import Trends
@@ -70,22 +70,30 @@ def open_all(
     """
     from lastgood_console.http.access import Access
     from lastgood_console.http.handlers import Served
+    from lastgood_console.http.sessions import FILE, Sessions
 
     state_dir = options.state or default_state_dir(paths)
     fleet = FleetAlerts(state_dir)
     store = open_store(paths, state_dir, fleet, token)
     shown = remember_by(store, options.prometheus or os.environ.get("LASTGOOD_PROMETHEUS", ""))
     taken_in = intakes(store, fleet, state_dir, token)
-    return Served(store, *taken_in, Access(token, sign_in=signs_in), options.base_path), shown
+    access = Access(token, Sessions(state_dir / FILE) if signs_in else None)
+    return Served(store, *taken_in, access, options.base_path), shown
 
 
 def sign_in_with(file: Path | None, base: str) -> bool:
     """Ask visitors to sign in when there is a file that says with whom. Raises :class:`ConfigError`."""
-    if file is not None:
-        providers = providers_of(read_auth(file), base)
-        check_installed()
-        require(providers)
-    return file is not None
+    if file is None:
+        return False
+    auth = read_auth(file)
+    providers = providers_of(auth, base)
+    check_installed()
+    for doubt in doubts(file, auth):
+        warn(doubt)
+    from lastgood_console.sign_in import require
+
+    require(providers)
+    return True
 
 
 def open_store(paths: Sequence[Path], state_dir: Path, fleet: FleetAlerts, token: str | None = None) -> Store:
@@ -122,11 +130,14 @@ def _serve(served: Served, config: Mapping[str, Any]) -> None:
     import streamlit as st
     from starlette.middleware import Middleware
 
+    from lastgood_console.http.door import Door
     from lastgood_console.http.front import Front
     from lastgood_console.http.routes import application
 
-    front = Middleware(Front, api=application(served), access=served.access, base=served.base)
-    app = st.App(str(files("lastgood_console") / "app.py"), middleware=[front])
+    before = [Middleware(Front, api=application(served), access=served.access, base=served.base)]
+    if sessions := served.access.sessions:
+        before.append(Middleware(Door, sessions=sessions, base=served.base))
+    app = st.App(str(files("lastgood_console") / "app.py"), middleware=before)
     served.store.start()
     try:
         app.run(config=config)

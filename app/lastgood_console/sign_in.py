@@ -1,20 +1,23 @@
 """Let nobody see a page who is not signed in, when sign-in is on: Streamlit's, by OpenID Connect.
 
-It is on when the console is started with ``--sign-in FILE``; the file is Streamlit's ``secrets.toml`` with an [auth]
-table. That is decided once, at the start: a file that is changed or lost later shuts people out and lets nobody in.
+It is on when the console is started with ``--sign-in FILE`` (:mod:`.sign_in_file`). That is decided once, at the start:
+a file that is changed or lost later shuts people out and lets nobody in. A page that is open is watched by
+:mod:`.http.door`, since a page draws itself again without coming past here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
-from lastgood.errors import ConfigError
+import streamlit as st
 
-FEWEST_LETTERS: Final = 32
-_NEEDED: Final = ("client_id", "client_secret", "server_metadata_url")
+from lastgood_console.actions import MOST_NAME_LETTERS
+from lastgood_console.characters import escape, one_line
+from lastgood_console.components.heads import page_head
+from lastgood_console.http.door import FAILED
+
+NOT_SIGNED_IN: Final = "You came back without being signed in: try again, or see the console's log for the reason."
 
 _providers: tuple[str, ...] = ()
 
@@ -27,54 +30,44 @@ def require(providers: Sequence[str]) -> None:
 
 def gate() -> None:
     """Draw the way in, and nothing behind it, for a visitor who is not signed in."""
-    import streamlit as st
-
-    if not _providers or getattr(st.user, "is_logged_in", False) is True:
+    if not _providers or _is_signed_in():
         return
-    st.html('<div class="lg-empty">This console shows its runs to people who are signed in.</div>')
-    for name in _providers:
-        said = f"Sign in with {name}" if name else "Sign in"
-        st.button(said, type="primary", on_click=st.login, args=(name,) if name else (), key=f"sign-in-{name}")
+    st.html(page_head("Sign in to see the runs.", "This console shows them to people who are signed in.", ""))
+    if FAILED in st.context.cookies:
+        st.html(f'<div class="lg-stale" role="alert">{NOT_SIGNED_IN}</div>')
+    with st.container(key="lg-sign-in"):
+        for name in _providers:
+            said = f"Sign in with {name}" if name else "Sign in"
+            st.button(said, type="primary", on_click=st.login, args=(name,) if name else (), key=f"sign-in-{name}")
     st.stop()
 
 
-def read_auth(file: Path) -> Mapping[str, Any]:
-    """Return [auth] of a secrets.toml. Raises :class:`ConfigError`, which never shows a secret."""
-    import tomllib
-
-    try:
-        found = tomllib.loads(file.read_text(encoding="utf-8")).get("auth")
-    except OSError as problem:
-        raise ConfigError(f"--sign-in {file} cannot be read ({problem.strerror})") from None
-    except ValueError:  # the reason would quote the file
-        raise ConfigError(f"--sign-in {file} is not TOML: write it as docs/api.md shows") from None
-    if not isinstance(found, dict):
-        raise ConfigError(f"--sign-in {file} has no table [auth]: write it as docs/api.md shows")
-    return found
+def person() -> str:
+    """Return who is signed in, as it is journaled; "" when sign-in is off or nobody is."""
+    return who(st.user.to_dict()) if _providers and _is_signed_in() else ""
 
 
-def providers_of(auth: Mapping[str, Any], base: str = "") -> tuple[str, ...]:
-    """Return whom one can sign in with: the names of the tables in [auth]; "" is [auth] itself.
+def sign_out_button() -> None:
+    """Draw who is signed in, and the way out; nothing when sign-in is off."""
+    if said := person():
+        short = one_line(str(st.user.get("name") or "")) or said
+        st.html(f'<div class="lg-person" title="{escape(said)}">{escape(short)}</div>')
+        st.button("Sign out", key="sign-out", on_click=st.logout, type="tertiary", help="In all tabs of this browser")
 
-    ``base``: the path prefix of the console. Raises :class:`ConfigError` with what is missing.
+
+def who(claims: Mapping[str, Any]) -> str:
+    """Return the name of a person from the claims of the provider: "Ada Lovelace (ada@example.org)".
+
+    Most providers let people choose their name, so what nobody else there has stands beside it: the e-mail address,
+    unless the provider says that it did not verify it, else the subject.
     """
-    secret, ends = auth.get("cookie_secret"), f"{base}/oauth2callback"
-    where = urlsplit(str(auth.get("redirect_uri")))
-    if where.scheme not in ("http", "https") or not where.netloc or where.path != ends:
-        raise ConfigError(f"[auth] redirect_uri must be the console's address for its visitors followed by {ends}")
-    if not isinstance(secret, str) or len(secret) < FEWEST_LETTERS:
-        raise ConfigError(f"[auth] cookie_secret needs {FEWEST_LETTERS} letters or more: `openssl rand -hex 32`")
-    named = {name: table for name, table in auth.items() if isinstance(table, Mapping) and name != "client_kwargs"}
-    found = {"": auth, **named} if not named or "client_id" in auth else named
-    for name, table in found.items():
-        if missing := [key for key in _NEEDED if not isinstance(table.get(key), str) or not table[key]]:
-            raise ConfigError(f"[auth{name and f'.{name}'}] has no {', '.join(missing)}")
-    return tuple(found)
+    name, sure = one_line(str(claims.get("name") or "")), str(claims.get("sub") or "")
+    if claims.get("email") and claims.get("email_verified") is not False:
+        sure = str(claims["email"])
+    sure = one_line(sure)
+    whole = f"{name} ({sure})" if name and sure else name or sure or "somebody signed in"
+    return whole if len(whole) <= MOST_NAME_LETTERS else (sure or name)[:MOST_NAME_LETTERS]
 
 
-def check_installed() -> None:
-    """Raise :class:`ConfigError` when what Streamlit's sign-in needs is not installed."""
-    from streamlit.auth_util import is_authlib_installed
-
-    if not is_authlib_installed():
-        raise ConfigError('--sign-in needs Authlib: pip install "lastgood[sign-in]"')
+def _is_signed_in() -> bool:
+    return getattr(st.user, "is_logged_in", False) is True

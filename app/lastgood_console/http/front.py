@@ -15,8 +15,8 @@ from lastgood_console.http.access import REFUSED, Access
 from lastgood_console.http.responses import problem
 
 OURS = ("/api", "/healthz", "/metrics")
-FILES = "/media"
-"""Where Streamlit serves what a page offers for download."""
+CLOSED = ("/media", "/_stcore/metrics", "/_stcore/upload_file")
+"""What Streamlit serves beside pages that is for those who may read: what a page offers for download, and the like."""
 
 
 class Front:
@@ -33,7 +33,7 @@ class Front:
         if scope["type"] == "http":
             if is_ours(path):
                 return await self._api({**scope, "path": path}, receive, send)
-            if is_below(path, FILES) and not self._access.may_read(HTTPConnection(scope)):
+            if any(is_below(path, one) for one in CLOSED) and not self._access.may_read(HTTPConnection(scope)):
                 return await problem(401, REFUSED)(scope, receive, send)
             if self._base and scope["path"] == self._base:  # links on a page are relative: its folder must be named
                 query = scope["query_string"].decode("latin-1")
