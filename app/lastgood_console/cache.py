@@ -17,11 +17,14 @@ from lastgood.state import Incident, RunState
 from lastgood.step_clock import StepClock
 from lastgood.timeline import TimelineEntry, condensed, entries, story
 from lastgood_console.components.alert_facts import Alerts, alerts_of
+from lastgood_console.components.arrow import arrow_bytes
 from lastgood_console.components.devices import DeviceRow, rows
 from lastgood_console.components.node_cells import Measure, NodeCell, cells
 from lastgood_console.components.node_map import fleet_map, node_map
 from lastgood_console.components.peers_chart import peers_chart
-from lastgood_console.components.timeline_chart import timeline_chart
+from lastgood_console.components.time_frame import Frame
+from lastgood_console.components.timeline_chart import timeline_spec
+from lastgood_console.components.timeline_rows import picture
 from lastgood_console.components.trend_chart import trend_chart
 from lastgood_console.components.triage import is_silent
 from lastgood_console.export.document import Document, to_document
@@ -34,19 +37,20 @@ FEW_ALERTS: Final = 50
 """So many are sorted out faster than Streamlit's cache is asked."""
 
 
-def timeline_picture(state: RunState, incident: Incident, theme: ThemeName) -> Spec:
-    """Return the incident's timeline as a Vega-Lite specification."""
-    return _timeline(state, incident, state.run, incident.id, _version(state), theme)
+def timeline_picture(state: RunState, incident: Incident, frame: Frame, theme: ThemeName) -> Spec:
+    """Return the incident's timeline of a time as a Vega-Lite specification; its data sets are Arrow streams."""
+    return _timeline(state, incident, state.run, incident.id, _version(state), frame, theme)
 
 
 def peers_picture(found: Peers, incident: Incident, theme: ThemeName) -> Spec:
     """Return a suspect against its peers as a Vega-Lite specification."""
-    return _peers(found, incident, incident.run, incident.id, found.rank, found.metric, len(found.steps), theme)
+    return _peers(found, incident, incident.run, incident.id, found.rank, found.metric, found.steps, theme)
 
 
 def trend_picture(found: Trend, incident: Incident, theme: ThemeName) -> Spec:
     """Return a suspect's trend beside its peers as a Vega-Lite specification."""
-    return _trend(found, incident, incident.run, incident.id, found.rank, found.metric, found.asked_at, theme)
+    version = (found.asked_at, found.times[0], found.times[-1])
+    return _trend(found, incident, incident.run, incident.id, found.rank, found.metric, version, theme)
 
 
 def document(state: RunState, incident: Incident) -> Document:
@@ -157,8 +161,12 @@ def _devices(_states: tuple[RunState, ...], version: tuple[tuple[str, str, bool]
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
-def _timeline(_state: RunState, _incident: Incident, run: str, incident: str, version: str, theme: ThemeName) -> Spec:
-    return timeline_chart(_state, _incident, theme).to_dict(validate=False)
+def _timeline(
+    _state: RunState, _incident: Incident, run: str, incident: str, version: str, frame: Frame, theme: ThemeName
+) -> Spec:
+    drawn = picture(_state, _incident, step_clock(_state), frame, theme)
+    datasets = {name: arrow_bytes(rows) for name, rows in drawn.rows.items()}
+    return {**timeline_spec(drawn.lanes, theme), "datasets": datasets}
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
@@ -168,13 +176,27 @@ def _document(_state: RunState, _incident: Incident, run: str, incident: str, ve
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _peers(
-    _found: Peers, _incident: Incident, run: str, incident: str, rank: int, metric: str, steps: int, theme: ThemeName
+    _found: Peers,
+    _incident: Incident,
+    run: str,
+    incident: str,
+    rank: int,
+    metric: str,
+    steps: tuple[int, ...],
+    theme: ThemeName,
 ) -> Spec:
     return peers_chart(_found, _incident, theme).to_dict(validate=False)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _trend(
-    _found: Trend, _incident: Incident, run: str, incident: str, rank: int, metric: str, at: float, theme: ThemeName
+    _found: Trend,
+    _incident: Incident,
+    run: str,
+    incident: str,
+    rank: int,
+    metric: str,
+    version: tuple[float, ...],
+    theme: ThemeName,
 ) -> Spec:
     return trend_chart(_found, _incident, theme).to_dict(validate=False)

@@ -88,17 +88,24 @@ def address_choice(
     usual: str = "",
     words: Callable[[str], str] = str,
     many: bool = False,
+    hidden: bool = False,
+    clears: Sequence[str] = (),
 ) -> None:
     """Draw a choice that the address holds as ``name``; ``usual`` is what holds without it, and is not written.
 
     The address governs: the widget follows it, and what a visitor chooses is written there. ``many``: as a list that
-    can be searched, else side by side.
+    can be searched, else side by side. ``hidden``: the label is for screen readers alone. ``clears``: parameters that
+    mean nothing any more once this one changes.
     """
     key = _following(name, chosen)
     draw: Callable[..., object] = (
         partial(st.selectbox, width=260) if many else partial(st.segmented_control, required=True)
     )
-    draw(label, options, key=key, format_func=words, on_change=_into_address, args=(key, name, usual))
+    seen = "collapsed" if hidden else "visible"
+    draw(
+        label, options, key=key, format_func=words, on_change=_into_address, args=(key, name, usual, clears),
+        label_visibility=seen,
+    )  # fmt: skip
 
 
 def address_text(label: str, name: str, *, width: int) -> str:
@@ -117,8 +124,10 @@ def _following(name: str, said: str) -> str:
     return key
 
 
-def _into_address(key: str, name: str, usual: str) -> None:
+def _into_address(key: str, name: str, usual: str, clears: Sequence[str] = ()) -> None:
     to_address(name, st.session_state[key] or usual, usual)
+    for other in clears:
+        to_address(other, "")
 
 
 def to_address(name: str, value: str, usual: str = "") -> None:

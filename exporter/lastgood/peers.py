@@ -16,10 +16,14 @@ from lastgood.state import Incident
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """A suspect's metric against the other ranks', step by step. None: no sample; NaN and infinity are values."""
+    """A suspect's metric against the other ranks', step by step. None: no sample; NaN and infinity are values.
+
+    ``attempt``: the attempt that ran the steps.
+    """
 
     metric: str
     rank: int
+    attempt: int
     steps: tuple[int, ...]
     suspect: tuple[float | None, ...]
     median: tuple[float | None, ...]
@@ -32,13 +36,13 @@ def peers(incident: Incident) -> tuple[Peers, ...]:
     found: dict[tuple[str, int], Peers] = {}
     for finding in incident.findings:
         for item in finding.evidence:
-            parsed = _peers(item) if item.get("kind") == "peers" else None
+            parsed = _peers(item, finding.attempt) if item.get("kind") == "peers" else None
             if parsed is not None:
                 found.setdefault((parsed.metric, parsed.rank), parsed)
     return tuple(found[key] for key in sorted(found))
 
 
-def _peers(item: Mapping[str, Any]) -> Peers | None:
+def _peers(item: Mapping[str, Any], attempt: int) -> Peers | None:
     try:
         steps = [int(step) for step in item["steps"]]
         rank = int(item["rank"])
@@ -48,7 +52,8 @@ def _peers(item: Mapping[str, Any]) -> Peers | None:
     if not steps or not series["suspect"]:
         return None
     fitted = {name: tuple((values + [None] * len(steps))[: len(steps)]) for name, values in series.items()}
-    return Peers(metric=str(item.get("metric", "grad_norm_local")), rank=rank, steps=tuple(steps), **fitted)
+    metric = str(item.get("metric", "grad_norm_local"))
+    return Peers(metric=metric, rank=rank, attempt=attempt, steps=tuple(steps), **fitted)
 
 
 def _number(value: Any) -> float | None:

@@ -46,8 +46,10 @@ __all__ = [
     "attempts_of",
     "condensed",
     "entries",
+    "entries_of",
     "injected",
     "lanes",
+    "others",
     "peers",
     "story",
 ]
@@ -74,7 +76,14 @@ def entries(state: RunState, incident: Incident) -> tuple[TimelineEntry, ...]:
     """Return the incident's timeline, ordered by when things were known, then by when they happened."""
     shown = attempts_of(state, incident)
     clock = StepClock(state)
-    found = [
+    found = narrowed(entries_of(state, incident, shown, clock), incident, clock)
+    found += _steps(found, shown, incident, clock)
+    return tuple(sorted(found, key=lambda e: (e.known_at, e.at, LANES.index(e.lane), e.text)))
+
+
+def entries_of(state: RunState, incident: Incident, shown: Sequence[Attempt], clock: StepClock) -> list[TimelineEntry]:
+    """Return everything of some attempts and what the incident brought, one entry each, in no order, without steps."""
+    return [
         *_attempts(shown, incident),
         *_checks(state, shown),
         *_findings(incident, clock),
@@ -85,9 +94,6 @@ def entries(state: RunState, incident: Incident) -> tuple[TimelineEntry, ...]:
         *_restarts(state, shown),
         *_outcome(incident),
     ]
-    found = narrowed(found, incident, clock)
-    found += _steps(found, shown, incident, clock)
-    return tuple(sorted(found, key=lambda e: (e.known_at, e.at, LANES.index(e.lane), e.text)))
 
 
 def attempts_of(state: RunState, incident: Incident) -> tuple[Attempt, ...]:
@@ -354,6 +360,15 @@ def _restart(attempt: int, began: str, ended: str, excluded: Sequence[str], who:
 def _seconds(value: Any) -> float:
     """Read a duration; one that is no number ("NaN" is journaled as a word) counts as none."""
     return float(value) if isinstance(value, int | float) else 0.0
+
+
+def others(state: RunState, incident: Incident) -> Iterator[TimelineEntry]:
+    """Yield a mark for each other incident of the run, where it opened; for pictures of more than one incident."""
+    for other in state.incidents:
+        if other.id != incident.id:
+            who = ": " + wording.ranks_text(s.rank for s in other.suspects) if other.suspects else ""
+            yield entry_of("findings", "other", STATUS_TONES[other.status], "◆", other.attempt, other.step,
+                           other.opened_at, f"incident {other.id}: {other.status}{who}")  # fmt: skip
 
 
 def _outcome(incident: Incident) -> Iterator[TimelineEntry]:

@@ -39,7 +39,7 @@ class TimelineEntry:
 
     lane: str
     kind: str  # attempt step ran passed failed not_run finding verdict saved refused failed_save started ended alert
-    #            excursion restart note action recovered closed
+    #            excursion restart note action recovered closed other
     tone: Tone
     symbol: str
     happened: str

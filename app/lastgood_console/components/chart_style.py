@@ -22,20 +22,23 @@ def dressed(layers: Sequence[Any], name: ThemeName, height: int) -> alt.LayerCha
 
     Single marks are hidden from screen readers: the picture has words of its own, and a table beside it the numbers.
     """
-    t = theme(name)
-    sized = alt.layer(*layers).properties(
+    chart = alt.layer(*layers).properties(
         height=height, width="container", padding={"left": 0, "right": 4, "top": 2, "bottom": 2}
     )
-    chart = (
-        sized.configure(background=t["bg"], font=FONT)
-        .configure_view(stroke=None)
-        .configure_mark(aria=False)
-        .configure_axis(
-            labelColor=t["ink3"], labelFontSize=11, domainColor=t["line2"], tickColor=t["line2"],
-            gridColor=t["line"], tickSize=4, labelPadding=4, titleColor=t["ink3"], titleFontSize=11,
-        )
-    )  # fmt: skip
+    chart.config = alt.Config.from_dict(config_of(name))
     return cast(alt.LayerChart, chart)
+
+
+def config_of(name: ThemeName) -> dict[str, Any]:
+    """Return Vega-Lite's configuration of the look; single marks are hidden from screen readers (:func:`dressed`)."""
+    t = theme(name)
+    return {
+        "background": t["bg"], "font": FONT, "view": {"stroke": None}, "mark": {"aria": False},
+        "axis": {
+            "labelColor": t["ink3"], "labelFontSize": 11, "domainColor": t["line2"], "tickColor": t["line2"],
+            "gridColor": t["line"], "tickSize": 4, "labelPadding": 4, "titleColor": t["ink3"], "titleFontSize": 11,
+        },
+    }  # fmt: skip
 
 
 def rows(values: list[dict[str, Any]]) -> alt.InlineData:

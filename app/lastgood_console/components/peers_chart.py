@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import isfinite, isinf
 from typing import Any, Final
 
 import altair as alt
 
 from lastgood.peers import Peers
-from lastgood.state import Incident, Window
+from lastgood.state import Incident, Point, Window
+from lastgood.step_clock import StepClock
 from lastgood.wording import step_text, window_text
 from lastgood_console.components.chart_style import band, dressed, rows
+from lastgood_console.components.time_frame import Frame, unix
 from lastgood_console.export.tokens import PEER_OPACITY, ThemeName, theme
 
 HEIGHT: Final = 180
@@ -25,6 +28,19 @@ MOST_PERCENT: Final = 1000.0
 def metric_text(found: Peers) -> str:
     """Return the metric's name in words."""
     return METRIC_NAMES.get(found.metric, found.metric.replace("_", " "))
+
+
+def within(found: Peers, clock: StepClock, frame: Frame) -> Peers | None:
+    """Return what a zoom shows of it, None when that is nothing; all of it as long as nobody zoomed."""
+    if not frame.zoomed:
+        return found
+    times = [clock.at(Point(found.attempt, step)) for step in found.steps]
+    kept = [n for n, at in enumerate(times) if at is not None and frame.low <= unix(at) <= frame.high]
+    if not kept:
+        return None
+    shown = slice(kept[0], kept[-1] + 1)
+    columns = {name: getattr(found, name)[shown] for name in ("steps", "suspect", "median", "p10", "p90")}
+    return replace(found, **columns)
 
 
 def tone_of(rank: int, incident: Incident) -> str:

@@ -7,6 +7,7 @@ a gap with a dotted rule where there was no sample, a cross on the top rail wher
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, Final
@@ -17,6 +18,7 @@ from lastgood.state import Incident
 from lastgood.wording import clock_text
 from lastgood_console.components.chart_style import dressed, rows
 from lastgood_console.components.peers_chart import tone_of
+from lastgood_console.components.time_frame import Frame
 from lastgood_console.export.tokens import PEER_OPACITY, ThemeName, theme
 from lastgood_console.sources.trend import Trend
 
@@ -42,6 +44,18 @@ def series(found: Trend) -> list[dict[str, Any]]:
         {"at": 1000 * at, "suspect": _less(value, median), "p10": _less(p10, median), "p90": _less(p90, median)}
         for at, value, median, p10, p90 in columns
     ]
+
+
+def within(found: Trend, frame: Frame) -> Trend | None:
+    """Return what a zoom shows of it, None when that is nothing; all of it as long as nobody zoomed."""
+    if not frame.zoomed:
+        return found
+    kept = [n for n, at in enumerate(found.times) if frame.low <= at <= frame.high]
+    if not kept:
+        return None
+    shown = slice(kept[0], kept[-1] + 1)
+    columns = {name: getattr(found, name)[shown] for name in ("times", "suspect", "median", "p10", "p90")}
+    return replace(found, **columns)
 
 
 def _less(value: float | None, median: float | None) -> float | None:

@@ -10,9 +10,9 @@ from lastgood.state import CheckStatus, Incident, LastGood, RunState
 from lastgood.timeline import injected
 from lastgood.wording import age_text, ranks_text, state_phrase, step_text
 from lastgood_console.acting import act_on
-from lastgood_console.cache import document, peers_picture, story_told, timeline_picture, trend_picture
+from lastgood_console.cache import document, peers_picture, step_clock, story_told, trend_picture
 from lastgood_console.characters import escape
-from lastgood_console.components import peers_chart, timeline_chart, trend_chart
+from lastgood_console.components import peers_chart, trend_chart
 from lastgood_console.components.alert_facts import Alerts
 from lastgood_console.components.alerts import section_html
 from lastgood_console.components.checkpoint_table import checkpoints_html
@@ -37,7 +37,8 @@ from lastgood_console.components.panels import (
 )
 from lastgood_console.components.selection import select
 from lastgood_console.components.strip import key_html, layout, strip_html
-from lastgood_console.components.tables import Column, evidence_html, story_html, table_html
+from lastgood_console.components.tables import MOST_ROWS, Column, evidence_html, story_html, table_html
+from lastgood_console.components.time_frame import Frame
 from lastgood_console.components.triage import ALARM, WARN
 from lastgood_console.export.formats import FORMATS, render
 from lastgood_console.export.origin import STORY_WORDS, saves_words
@@ -54,6 +55,7 @@ from lastgood_console.shell import (
     theme_name,
 )
 from lastgood_console.store import Snapshot, current
+from lastgood_console.timeline_panel import timeline_panel
 
 DO_WIDTH = 210
 MOST_OTHERS = 12
@@ -137,32 +139,36 @@ def first_screen(state: RunState, incident: Incident, snapshot: Snapshot, second
     st.html(strip_html(strip) + key_html(strip))
 
 
-def timeline(state: RunState, incident: Incident) -> None:
-    """Draw the timeline and the same entries as a table."""
-    st.html(section("Timeline", "drag to move, scroll to zoom, double-click to reset · UTC, steps beside it"))
-    picture = timeline_picture(state, incident, theme_name())
-    words = timeline_chart.spoken(state, incident)
-    st.vega_lite_chart(spec=picture, theme=None, width="stretch", key="timeline", alt=words)
-    st.html(section("What happened, and when we knew", "two clocks: when it happened, when it was known"))
-    st.html(story_html(story_told(state, incident)))
+def story(state: RunState, incident: Incident) -> None:
+    """Draw what the timeline shows as a table."""
+    told = story_told(state, incident)
+    note = "two clocks: when it happened, when it was known"
+    if len(told) > MOST_ROWS:
+        note += f" · the first {MOST_ROWS} of {len(told)}; an export has all"
+    st.html(section("What happened, and when we knew", note))
+    st.html(story_html(told))
     if incident.origin == "metrics":
         st.html(f'<div class="lg-caption">{escape(STORY_WORDS)}</div>')
-    if told := injected(state, incident):
-        more = f" {len(told) - 1} more follow." if len(told) > 1 else ""
-        st.html(f'<div class="lg-caption">Ground truth, not evidence: {escape(told[0])}.{more}</div>')
+    if told_faults := injected(state, incident):
+        more = f" {len(told_faults) - 1} more follow." if len(told_faults) > 1 else ""
+        st.html(f'<div class="lg-caption">Ground truth, not evidence: {escape(told_faults[0])}.{more}</div>')
 
 
-def against_peers(incident: Incident) -> None:
-    """Draw each suspect's metric against its peers."""
+def against_peers(state: RunState, incident: Incident, frame: Frame) -> None:
+    """Draw each suspect's metric against its peers, as far as the timeline shows its steps."""
     for found in peers(incident):
         note = f"{peers_chart.metric_text(found)}, difference from the median of the peers, by step"
         title = f"{ranks_text([found.rank]).capitalize()} against its peers"
         st.html(section(title, f"{note} · context only: a metric never accuses"))
-        picture, words = peers_picture(found, incident, theme_name()), peers_chart.spoken(found, incident)
+        shown = peers_chart.within(found, step_clock(state), frame)
+        if shown is None:
+            st.html(empty(escape(f"The zoom shows none of its steps, {found.steps[0]} to {found.steps[-1]}.")))
+            continue
+        picture, words = peers_picture(shown, incident, theme_name()), peers_chart.spoken(shown, incident)
         st.vega_lite_chart(
             spec=picture, theme=None, width="stretch", key=f"peers-{found.rank}-{found.metric}", alt=words
         )
-        same_numbers("Step", found.rank, peers_chart.numbers(found), title)
+        same_numbers("Step", found.rank, peers_chart.numbers(shown), title)
 
 
 def same_numbers(first: str, rank: int, numbers: list[list[str]], title: str) -> None:
@@ -172,17 +178,21 @@ def same_numbers(first: str, rank: int, numbers: list[list[str]], title: str) ->
         st.html(table_html(heads, [("", [escape(cell) for cell in row]) for row in numbers], label=title))
 
 
-def over_time(state: RunState, incident: Incident, seconds: float) -> None:
-    """Draw how each suspect's metrics went beside its peers', where a metrics server has them."""
+def over_time(state: RunState, incident: Incident, frame: Frame, seconds: float) -> None:
+    """Draw how each suspect's metrics went beside its peers', where a metrics server has them, in the shown time."""
     for found in current().trends(state, incident):
         title = f"{trend_chart.name_of(found).capitalize()} of {ranks_text([found.rank])}"
         age = age_text(max(0.0, seconds - found.asked_at))
         st.html(section(title, f"less the median of its peers, by time · read {age} ago · context only"))
-        picture, words = trend_picture(found, incident, theme_name()), trend_chart.spoken(found)
+        shown = trend_chart.within(found, frame)
+        if shown is None:
+            st.html(empty("The zoom shows none of its samples."))
+            continue
+        picture, words = trend_picture(shown, incident, theme_name()), trend_chart.spoken(shown)
         st.vega_lite_chart(
             spec=picture, theme=None, width="stretch", key=f"trend-{found.rank}-{found.metric}", alt=words
         )
-        same_numbers("UTC", found.rank, trend_chart.numbers(found), title)
+        same_numbers("UTC", found.rank, trend_chart.numbers(shown), title)
 
 
 def checkpoints(state: RunState, resume: LastGood | None = None) -> None:
@@ -200,10 +210,13 @@ def checkpoints(state: RunState, resume: LastGood | None = None) -> None:
 def show_incident(state: RunState, incident: Incident, snapshot: Snapshot, seconds: float) -> None:
     """Draw an incident."""
     first_screen(state, incident, snapshot, seconds)
-    alerts(outside_alerts(snapshot, seconds).of_run(state.run), seconds)
-    timeline(state, incident)
-    against_peers(incident)
-    over_time(state, incident, seconds)
+    outside = outside_alerts(snapshot, seconds).of_run(state.run)
+    if outside.standing:
+        alerts(outside, seconds)
+    frame = timeline_panel(state, incident)
+    story(state, incident)
+    against_peers(state, incident, frame)
+    over_time(state, incident, frame, seconds)
     count = len(incident.findings)
     found = f"{count} finding{'' if count == 1 else 's'}"
     if incident.origin == "metrics":
@@ -211,6 +224,8 @@ def show_incident(state: RunState, incident: Incident, snapshot: Snapshot, secon
     st.html(section("Evidence", f"{found} · happened and known are two clocks"))
     st.html(evidence_html(document(state, incident)["evidence"]))
     checkpoints(state, incident.resume)
+    if not outside.standing:  # what is over can wait
+        alerts(outside, seconds)
 
 
 def show_run(state: RunState, snapshot: Snapshot, seconds: float) -> None:
