@@ -4,7 +4,8 @@
 
 Writes the 54-day run of ``benchmarks/fleet.py`` (16,384 ranks on 2,048 nodes; ``--runs`` takes a folder of runs that is
 there already), starts ``lastgood console`` on it as a process of its own, and opens Overview, Nodes and the newest
-Incident with Chromium at 1440 pixels. Server and browser share the machine's cores.
+Incident with Chromium at 1440 pixels. Server and browser share the machine's cores; what the server does for so many
+visitors, without a browser beside it, is what ``benchmarks/console_visitors.py`` measures.
 
 - ``first_paint``: a new visitor, from the request to the page's own content (the mark named in ``PAGES``) on screen.
 - ``navigation``: from a click in the navigation to the next page's content, in a session that is there already.
@@ -21,19 +22,14 @@ import asyncio
 import json
 import math
 import os
-import re
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from console_load.server import console, peak_gigabytes, say
 from fleet_run import write_fleet_run
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
@@ -131,43 +127,6 @@ async def click(page: Page, name: str) -> float:
     return time.perf_counter() - began
 
 
-@contextmanager
-def console(runs: Path, folder: Path) -> Iterator[tuple[str, int, float]]:
-    """Start the console; yield its address, its process id, and the seconds until it knew the runs."""
-    command = [sys.executable, "-m", "lastgood_console.cli", "console", str(runs), "--port", "0"]
-    log = folder / "console.log"
-    began = time.perf_counter()
-    with log.open("w") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
-    try:
-        address = ""
-        while not address or not healthy(address):
-            if process.poll() is not None:
-                raise RuntimeError(f"the console did not start: {log.read_text()}")
-            time.sleep(0.05)
-            found = re.search(r"http://\S+", log.read_text())
-            address = found[0] if found else ""
-        yield address, process.pid, time.perf_counter() - began
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-
-
-def healthy(address: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{address}/healthz", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
-
-
-def peak_gigabytes(pid: int) -> float:
-    """Return the most memory that the process has held, as the kernel counts it."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    found = re.search(r"VmHWM:\s+(\d+) kB", status)
-    return int(found[1]) / 1024**2 if found else math.nan
-
-
 def judged(measured: dict[str, Any], ready: float, gigabytes: float) -> dict[str, Any]:
     """Return the report."""
     paint = {name: statistics.median(seconds[1:]) for name, seconds in measured["first_paint"].items()}
@@ -198,10 +157,6 @@ def judged(measured: dict[str, Any], ready: float, gigabytes: float) -> dict[str
 
 def rounded(seconds: dict[str, float]) -> dict[str, float]:
     return {name: round(value, 2) for name, value in seconds.items()}
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def parse() -> argparse.Namespace:
