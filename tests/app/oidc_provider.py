@@ -22,8 +22,9 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+import httpx
 from joserfc import jwt
-from joserfc.jwk import RSAKey
+from joserfc.jwk import OctKey, RSAKey
 
 CLIENT = "lastgood"
 CLIENT_SECRET = "the client's secret of tests"
@@ -97,6 +98,19 @@ class Provider:
             f'client_id = "{CLIENT}"\nclient_secret = "{CLIENT_SECRET}"\n'
             f'server_metadata_url = "{self.issuer}/.well-known/openid-configuration"\n'
         )
+
+    def sign_in(self, console: str, who: str = "u-1", page: str = "/") -> tuple[httpx.Client, str]:
+        """Sign in at the console of that address as a browser does, coming from one of its pages.
+
+        Return the client, and where it was led at the end. The pages give a signed pass for the provider to whoever
+        presses their button; it is made here. ``who``: a subject; any other refuses.
+        """
+        expires = int(time.time()) + 60
+        passed = jwt.encode({"alg": "HS256"}, {"provider": "default", "exp": expires}, OctKey.import_key(COOKIE_SECRET))
+        client = httpx.Client(headers={"referer": f"{console}{page}", "connection": "close"}, timeout=30)
+        there = client.get(f"{console}/auth/login", params={"provider": passed})
+        back = client.get(f"{there.headers['location'].replace('/authorize?', '/chosen?')}&who={who}")
+        return client, client.get(back.headers["location"]).headers["location"]
 
     def answer(self, request: BaseHTTPRequestHandler, posted: Fields) -> None:
         """Answer one request."""
