@@ -6,6 +6,8 @@ import json
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,3 +164,33 @@ def test_streamlit_is_told_to_call_nobody_and_to_wear_the_tokens() -> None:
     assert config["browser.gatherUsageStats"] is False
     assert config["client.toolbarMode"] == "viewer"
     assert (config["theme.light.backgroundColor"], config["theme.dark.primaryColor"]) == ("#FCFCFB", "#DCE4E8")
+
+
+def test_the_collector_is_not_called_at_every_tick_of_every_visitor() -> None:
+    from streamlit import config
+
+    name = "runner.postScriptGC"
+    assert config.get_option(name) is True, "Streamlit's own choice; the name is still known"
+    assert server.streamlit_config("127.0.0.1", 8490)[name] is False
+
+
+def test_the_collector_leaves_the_history_alone_and_still_frees_what_comes_and_goes() -> None:
+    script = """
+import gc, weakref
+from lastgood_console.server import keep_from_collector
+
+class Node:
+    pass
+
+history = [[number] for number in range(100_000)]
+keep_from_collector()
+assert gc.get_freeze_count() > 100_000
+looped = Node()
+looped.self = looped
+gone = weakref.ref(looped)
+del looped
+gc.collect()
+assert gone() is None
+assert len(gc.get_objects()) < 50_000
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
