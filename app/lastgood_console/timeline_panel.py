@@ -22,10 +22,7 @@ ZOOM_NAMES: Final = ("from", "to")
 """What the address calls the ends of a zoom."""
 _TURNS: Final = "timeline-turns"
 _HALF: Final = 0.5
-_MOVES: Final = (
-    ("earlier", "chevron_left", "Show earlier"), ("later", "chevron_right", "Show later"),
-    ("closer", "zoom_in", "Zoom in"), ("farther", "zoom_out", "Zoom out"),
-)  # fmt: skip
+_MOVES: Final = {"earlier": "Earlier", "later": "Later", "closer": "Zoom in", "farther": "Zoom out"}
 
 
 def shown_frame(state: RunState, incident: Incident) -> Frame:
@@ -60,11 +57,8 @@ def _choice(frame: Frame) -> None:
             "Shown time", "scope", tuple(SCOPES), _scope(), usual="incident", words=SCOPES.__getitem__,
             hidden=True, clears=ZOOM_NAMES,
         )  # fmt: skip
-        for move, icon, words in _MOVES:
-            st.button(
-                "", icon=f":material/{icon}:", help=words, key=f"timeline-{move}", type="tertiary",
-                on_click=_move, args=(move, frame),
-            )  # fmt: skip
+        for move, words in _MOVES.items():
+            st.button(words, key=f"timeline-{move}", type="tertiary", on_click=_move, args=(move, frame))
         if frame.zoomed:
             st.button("Reset zoom", key="timeline-reset", on_click=_reset, type="tertiary")
         st.html(f'<span class="lg-caption">{frame_words(frame)} UTC</span>')

@@ -29,7 +29,7 @@ _CLOCKS: Final = {
     "milliseconds": "%H:%M:%S.%L", "seconds": "%H:%M:%S", "minutes": "%H:%M", "hours": "%H:%M", "date": "%d %b",
     "day": "%d %b", "week": "%d %b", "month": "%d %b", "quarter": "%b %Y", "year": "%b %Y",
 }  # fmt: skip
-_FRAME: Final = "[data('frame')[0].low, data('frame')[0].high]"
+_FRAME: Final = "[data('frame')[0].at, data('frame')[0].until]"
 
 # where a label may stand: right of its mark, up to the next one and the edge; else left of it, down to the label before
 _AT: Final = "max(scale('x', datum.at), 0)"
@@ -154,7 +154,7 @@ def _frame(height: int) -> Spec:
             "labelOverlap": True}  # fmt: skip
     scale = {"type": "utc", "domain": {"expr": _FRAME}, "nice": False}
     drawn = {"data": {"name": "frame"}, "mark": {"type": "rule", "opacity": 0, "tooltip": None},
-             "encoding": {"x": {"field": "high", "type": "temporal", "scale": scale, "axis": axis}}}  # fmt: skip
+             "encoding": {"x": {**_X, "scale": scale, "axis": axis}}}  # fmt: skip
     # with Ctrl (a pinch on a touchpad is the same to a browser), since the wheel alone is how one gets down the page
     select = {"type": "interval", "encodings": ["x"], "zoom": "wheel![event.ctrlKey || event.metaKey]"}
     return {**drawn, "params": [{"name": ZOOM, "select": select, "bind": "scales"}]}

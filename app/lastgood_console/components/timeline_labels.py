@@ -92,7 +92,9 @@ def _lane(marks: Sequence[TimelineEntry], y: float, ink: str) -> Iterator[Row]:
             is_alert = entry.lane == "alerts"  # it lasts: its label stands above its line
             yield {
                 "at": _ms(_anchor(entry)), "until": _ms(entry.until if is_alert else _anchor(entry)),
-                "start": _ms(_start(entry)), "after": after, "before": before, "before_w": before_width, "y": y,
+                "start": _ms(_start(entry)), "after": after,
+                "before": FAR if entry.kind == "not_run" else before,  # its line's left end is not where it is said
+                "before_w": before_width, "y": y,
                 "label": label, "w": wide, "ink": ink, "dx": 9.0 if is_alert else 11.0, "dy": -7.0 if is_alert else 0.0,
                 # left of a finding runs the line back into its window
                 "left_dy": -8.0 if is_alert or entry.kind == "finding" else 0.0,

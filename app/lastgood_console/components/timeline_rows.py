@@ -52,7 +52,7 @@ def picture(state: RunState, incident: Incident, clock: StepClock, frame: Frame,
     middles = {lane: LANE_HEIGHT * (n + 0.5) for n, lane in enumerate(drawn)}
     rows = _Rows(middles, frame, theme(name))
     data: dict[str, list[Row]] = {
-        "frame": [{"low": 1000 * frame.low, "high": 1000 * frame.high}],
+        "frame": [{"at": 1000 * frame.low, "until": 1000 * frame.high}],
         "now": [{"at": 1000 * frame.now, "fill": theme(name)["ink3" if state.active else "line"]}],
         "band": _band(incident, clock),
         **rows.spans(found), **rows.marks(found),
