@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from tests.app.console_server import RUN, Console, run_directory
 from tests.exporter.histories import History
@@ -39,6 +40,17 @@ def test_the_metrics_are_the_ledgers(console: Console) -> None:
     answer = console.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
     assert re.search(rf'lastgood_incident_resume_step{{[^}}]*run="{RUN}"[^}}]*}} 50.0', answer.text)
+
+
+def test_an_answer_does_not_wait_for_its_headers_to_be_confirmed(console: Console) -> None:
+    """On a connection that is used again; the wait would be 40 ms, and the shortest of many shows it on any machine."""
+    seconds = []
+    with httpx.Client(base_url=console.address) as client:
+        for _ in range(30):
+            began = time.perf_counter()
+            assert client.get("/healthz").status_code == 200
+            seconds.append(time.perf_counter() - began)
+    assert min(seconds[20:]) < 0.03
 
 
 def test_runs_are_listed_with_the_addresses_of_their_exports(console: Console) -> None:
