@@ -1,4 +1,4 @@
-"""Hold the two charts to what they say; how they look is for eyes (tests/e2e renders them)."""
+"""Hold the chart of a suspect against its peers to what it says; how it looks is for eyes (tests/e2e renders it)."""
 
 from __future__ import annotations
 
@@ -6,96 +6,19 @@ from dataclasses import replace
 from math import inf, nan
 from typing import Any
 
-import pytest
 from tests.app import console_states as states
-from tests.app.fixtures import states as fixture
 
 from lastgood.peers import Peers, peers
-from lastgood.timeline import entries
-from lastgood_console.components import peers_chart, timeline_chart
-from lastgood_console.export.tokens import THEMES, ThemeName, theme
-
-
-def values(spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return every row of every layer."""
-    return [row for found in spec["datasets"].values() for row in found]
-
-
-def timeline_spec(name: ThemeName = "light", recovered: bool = True) -> dict[str, Any]:
-    state = states.gradient(recovered)
-    return timeline_chart.timeline_chart(state, state.incidents[0], name).to_dict()  # type: ignore[no-any-return]
-
-
-@pytest.mark.parametrize("name", THEMES)
-def test_charts_are_dressed_in_the_theme_and_have_no_box(name: ThemeName) -> None:
-    spec = timeline_spec(name)
-    assert spec["config"]["background"] == theme(name)["bg"]
-    assert spec["config"]["view"]["stroke"] is None
-    assert theme(name)["tainted"] in str(spec)
-
-
-def test_equal_states_give_equal_charts_so_an_unchanged_chart_is_not_drawn_again() -> None:
-    assert timeline_spec() == timeline_spec()
-
-
-def test_every_timeline_entry_but_the_step_numbers_that_meet_is_drawn() -> None:
-    state = states.gradient()
-    drawn = {row.get("event") for row in values(timeline_spec())}
-    left_out = {"started", "ended", "verdict", "step"}
-    assert {e.text for e in entries(state, state.incidents[0]) if e.kind not in left_out} <= drawn
-
-
-def test_of_two_alerts_of_the_same_second_both_are_seen_the_critical_one_on_top() -> None:
-    base = states.gradient(recovered=False)
-    (about,) = base.incidents
-    pair = [
-        fixture.alert(0, starts_at=states.at(60), fingerprint=name, name=name, severity=name, incident=about.id)
-        for name in ("critical", "warning")
-    ]
-    state = replace(base, annotations=tuple(replace(e, time=states.at(61)) for e in pair))
-    spec = timeline_chart.timeline_chart(state, about, "light").to_dict()
-    marks = [layer["mark"] for layer in spec["layer"] if layer["mark"].get("shape") == "triangle-down"]
-    assert [(mark["fill"], mark.get("yOffset", 0)) for mark in marks] == [
-        (theme("light")["suspect"], timeline_chart.LOWER),
-        (theme("light")["tainted"], 0),
-    ]
-    lines = [layer["mark"] for layer in spec["layer"] if layer["mark"].get("strokeWidth") == 1.5]
-    assert [m.get("yOffset", 0) for m in lines if m["type"] == "rule" and "strokeDash" not in m][-2:] == [7, 0]
-
-
-def test_the_windows_left_edge_is_dashed_and_its_right_edge_solid() -> None:
-    rules = [
-        layer["mark"] for layer in timeline_spec()["layer"] if layer["mark"].get("color") == theme("light")["edge"]
-    ]
-    assert ["strokeDash" in mark for mark in rules] == [True, False]
-
-
-def test_a_contained_step_has_no_band() -> None:
-    state = states.cleared()
-    spec = timeline_chart.timeline_chart(state, state.incidents[0], "light").to_dict()
-    assert theme("light")["band"] not in str(spec)
-
-
-def test_a_finding_stands_where_it_became_known_and_says_when() -> None:
-    labels = [row for row in values(timeline_spec()) if row.get("label", "").startswith("replay · rank 3")]
-    assert [(row["label"], row["at"]) for row in labels] == [("replay · rank 3 · known 02:33:42", states.at(102))]
-
-
-def test_labels_never_reach_into_the_next_mark_of_their_lane() -> None:
-    state = states.gradient()
-    found = entries(state, state.incidents[0])
-    domain = timeline_chart._domain(found)
-    right, left = timeline_chart._placed(found, domain)
-    for row in right:
-        end = domain.pixels(row["at"]) + timeline_chart.LETTER_WIDTH * len(row["label"])
-        later = [e.at for e in found if e.lane == row["lane"] and e.at > row["at"] and e.kind != "verdict"]
-        assert all(end <= domain.pixels(at) for at in later)
-    assert all(row["label"] for row in left)
+from lastgood.state import Point
+from lastgood.step_clock import StepClock
+from lastgood_console.components import peers_chart
+from lastgood_console.components.time_frame import Frame, unix
+from lastgood_console.export.tokens import theme
 
 
 def some_peers(**changes: Any) -> Peers:
     base: dict[str, Any] = {
-        "metric": "grad_norm_local", "rank": 3, "steps": (1, 2, 3, 4), "suspect": (1.1, None, nan, 2.0),
+        "metric": "grad_norm_local", "rank": 3, "attempt": 1, "steps": (1, 2, 3, 4), "suspect": (1.1, None, nan, 2.0),
         "median": (1.0, 1.0, 1.0, 1.0), "p10": (0.9, 0.9, 0.9, 0.9), "p90": (1.1, 1.1, 1.1, 1.1),
     }  # fmt: skip
     return Peers(**(base | changes))
@@ -148,3 +71,15 @@ def test_labels_at_the_lines_ends_are_moved_apart() -> None:
 def test_a_window_outside_the_shown_steps_is_not_drawn() -> None:
     incident = replace(states.gradient_incident(False), window=replace(states.WINDOW, start=500, end=600))
     assert theme("light")["band"] not in str(peers_chart.peers_chart(some_peers(), incident, "light").to_dict())
+
+
+def test_a_zoom_shows_the_steps_that_ran_in_it() -> None:
+    state = states.gradient()
+    (found,) = peers(state.incidents[0])
+    clock = StepClock(state)
+    start, end = (unix(str(clock.at(Point(1, step)))) for step in (60, 80))
+    shown = peers_chart.within(found, clock, Frame(start, end, end, zoomed=True))
+    assert shown is not None
+    assert (shown.steps[0], shown.steps[-1], len(shown.suspect)) == (60, 80, 21)
+    assert peers_chart.within(found, clock, Frame(start, end, end)) == found
+    assert peers_chart.within(found, clock, Frame(end + 1e4, end + 2e4, end, zoomed=True)) is None

@@ -10,13 +10,17 @@ from pathlib import Path
 
 import pytest
 from tests.app import console_states as states
+from tests.app.fixtures import states as fixture
 from tests.app.pages import markup, open_page, shown
 
 from lastgood.state import FailedSave, RunState
-from lastgood_console.cache import timeline_picture
+from lastgood.timeline import entries, story
+from lastgood_console.cache import step_clock, timeline_picture
 from lastgood_console.components.checkpoint_table import bytes_text, checkpoints_html
 from lastgood_console.components.decision import avoid_panel, reasons, resume_panel, standing, things_to_do
 from lastgood_console.components.selection import select
+from lastgood_console.components.tables import MOST_ROWS
+from lastgood_console.components.time_frame import frame_of
 
 
 def page(state: RunState, **params: str) -> str:
@@ -177,9 +181,29 @@ def test_the_timeline_and_the_peers_are_charts_with_words() -> None:
 
 def test_drawing_a_chart_does_not_change_what_the_cache_holds() -> None:
     state = states.gradient()
-    before = copy.deepcopy(timeline_picture(state, state.incidents[0], "light"))
+    (incident,) = state.incidents
+    frame = frame_of(state, incident, step_clock(state), "incident", None, None)
+    drawn = timeline_picture(state, incident, frame, "light")
+    before = copy.deepcopy(drawn)
     open_page(state, page="incident").run()
-    assert timeline_picture(state, state.incidents[0], "light") == before
+    assert timeline_picture(state, incident, frame, "light") is drawn
+    assert drawn == before
+
+
+def test_an_address_that_makes_no_sense_shows_the_incident_s_own_time() -> None:
+    plain = shown(open_page(states.gradient(), page="incident"))
+    odd = {"from": "yesterday", "to": "<b>"}
+    assert shown(open_page(states.gradient(), page="incident", scope="everything", **odd)) == plain
+
+
+def test_a_story_that_is_cut_says_so() -> None:
+    state = states.gradient()
+    (incident,) = state.incidents
+    note = fixture.event("note", 0, 1, {"incident": incident.id, "text": "seen", "author": "mira"})
+    told = tuple(replace(note, id=f"n-{n}", time=states.at(100 + n)) for n in range(MOST_ROWS + 5))
+    rows = MOST_ROWS + 5 + len(story(entries(state, incident)))
+    assert f"the first {MOST_ROWS} of {rows}" in page(replace(state, annotations=told))
+    assert "the first" not in story_page()
 
 
 def test_the_export_menu_offers_every_format() -> None:

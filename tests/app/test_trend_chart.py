@@ -11,6 +11,7 @@ from tests.app.fixtures import states
 from tests.app.pages import NOW, markup, shown
 
 from lastgood_console.components import trend_chart
+from lastgood_console.components.time_frame import Frame
 from lastgood_console.export.tokens import ThemeName
 from lastgood_console.sources.trend import Trend
 from lastgood_console.store import current
@@ -67,3 +68,13 @@ def test_the_incident_shows_its_trends_with_their_age() -> None:
     app.run()
     assert "Power of rank 3 less the median of its peers, by time · read 7 s ago" in shown(app)
     assert "× not a number" in markup(app)
+
+
+def test_a_zoom_shows_the_samples_taken_in_it() -> None:
+    found = power()
+    first, last = found.times[0], found.times[-1]
+    shown = trend_chart.within(found, Frame(found.times[1], last + 1, last, zoomed=True))
+    assert shown is not None
+    assert (shown.times, len(shown.suspect)) == (found.times[1:], len(found.times) - 1)
+    assert trend_chart.within(found, Frame(first - 10, first - 5, last)) == found
+    assert trend_chart.within(found, Frame(first - 10, first - 5, last, zoomed=True)) is None

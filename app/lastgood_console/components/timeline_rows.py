@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from lastgood.events import CHECKS
 from lastgood.state import Incident, Point, RunState
 from lastgood.step_clock import StepClock
-from lastgood.timeline import TimelineEntry, entries_of, lanes, others
+from lastgood.timeline import LANES, TimelineEntry, entries_of, others
 from lastgood.wording import clock_text
 from lastgood_console.components.time_frame import Frame, attempts_in, stamp, unix
 from lastgood_console.components.timeline_chart import LANE_HEIGHT, Picture, Row
@@ -46,9 +47,7 @@ def picture(state: RunState, incident: Incident, clock: StepClock, frame: Frame,
     shown = attempts_in(state, frame)
     everything = [*entries_of(state, incident, shown, clock), *others(state, incident)]
     found = thinned(_around(everything, frame), frame.span / WIDTH, stamp(frame.now), _named(state, incident))
-    drawn = lanes([*found, *(e for e in everything if e.kind == "attempt")])
-    drawn = tuple(lane for lane in drawn if lane != "steps")
-    drawn = (*drawn[:1], "steps", *drawn[1:])
+    drawn = _lanes(state, everything)
     middles = {lane: LANE_HEIGHT * (n + 0.5) for n, lane in enumerate(drawn)}
     rows = _Rows(middles, frame, theme(name))
     data: dict[str, list[Row]] = {
@@ -61,6 +60,14 @@ def picture(state: RunState, incident: Incident, clock: StepClock, frame: Frame,
         "steps": step_rows(shown, incident, clock, frame, middles["steps"], theme(name)),
     }  # fmt: skip
     return Picture(drawn, data)
+
+
+def _lanes(state: RunState, everything: Sequence[TimelineEntry]) -> tuple[str, ...]:
+    """Return the lanes of a run's pictures: the same wherever one zooms, so that the picture stays the same one."""
+    used = {"attempts", "steps", "findings", *CHECKS, *(e.lane for e in everything)}
+    used |= {"saves"} if state.checkpoints or state.failed_saves else set()
+    used |= {"restarts"} if len(state.attempts) > 1 else set()
+    return tuple(lane for lane in LANES if lane in used)
 
 
 def _around(found: Iterable[TimelineEntry], frame: Frame) -> list[TimelineEntry]:
