@@ -123,9 +123,15 @@ def _taken() -> dict[str, Schema]:
 
 
 def _webhook() -> Schema:
-    labels = {"type": "object", "additionalProperties": TEXT}
+    """Return what is asked of a webhook: an alert is not refused for a part that it can do without."""
+    labels = {"type": "object", "description": "Name to text; of any other value the text is taken."}
     alert = fields(status={"enum": ["firing", "resolved"]}, labels=labels, startsAt=_time_with_zone())
-    alert["properties"] |= {"annotations": labels, "endsAt": TEXT, "generatorURL": TEXT, "fingerprint": TEXT}
+    alert["properties"] |= {
+        "annotations": {"description": "As labels."},
+        "endsAt": {"description": "As startsAt; anything else counts as not said."},
+        "generatorURL": {"description": "A text."},
+        "fingerprint": {"description": "A text; one is made of the labels when there is none."},
+    }
     version = {"enum": ["4", "1"], "description": "4: Alertmanager; 1: Grafana."}
     return fields("What Alertmanager and Grafana send; more keys may be there.", version=version,
                   alerts=items(alert))  # fmt: skip
