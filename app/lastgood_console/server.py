@@ -27,6 +27,7 @@ from lastgood_console.alerts.intake import AlertIntake
 from lastgood_console.desk import Desk
 from lastgood_console.export.tokens import ThemeName, theme
 from lastgood_console.http.base_path import base_path
+from lastgood_console.http.sessions import FILE, MOST_HOURS, Sessions, session_hours
 from lastgood_console.people_journal import PeopleJournal
 from lastgood_console.sign_in_file import check_installed, doubts, providers_of, read_auth
 from lastgood_console.sources.both import RunsFromMetrics
@@ -71,14 +72,13 @@ def open_all(
     """
     from lastgood_console.http.access import Access
     from lastgood_console.http.handlers import Served
-    from lastgood_console.http.sessions import FILE, Sessions
 
     state_dir = options.state or default_state_dir(paths)
     fleet = FleetAlerts(state_dir)
     store = open_store(paths, state_dir, fleet, token)
     shown = remember_by(store, options.prometheus or os.environ.get("LASTGOOD_PROMETHEUS", ""))
     taken_in = intakes(store, fleet, state_dir, token)
-    access = Access(token, Sessions(state_dir / FILE) if signs_in else None)
+    access = Access(token, Sessions(state_dir / FILE, options.session_hours) if signs_in else None)
     return Served(store, *taken_in, access, options.base_path), shown
 
 
@@ -279,6 +279,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--base-path", type=base_path, default="", metavar="/PREFIX", help=prefix)
     signs = "let only people see pages who sign in, as [auth] of this file says: Streamlit's secrets.toml"
     parser.add_argument("--sign-in", type=Path, metavar="FILE", help=f"{signs}; default: nobody is asked")
+    lasts = "so long a sign-in lasts, at most and by default 720, which are 30 days"
+    parser.add_argument("--session-hours", type=session_hours, default=MOST_HOURS, metavar="HOURS", help=lasts)
     about = "a Prometheus, VictoriaMetrics, Thanos or Mimir: for trends, and for runs whose directory is gone"
     parser.add_argument("--prometheus", metavar="URL", help=f"{about}; default: $LASTGOOD_PROMETHEUS")
     return parser

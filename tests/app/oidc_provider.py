@@ -110,7 +110,7 @@ class Provider:
         client = httpx.Client(headers={"referer": f"{console}{page}", "connection": "close"}, timeout=30)
         there = client.get(f"{console}/auth/login", params={"provider": passed})
         back = client.get(f"{there.headers['location'].replace('/authorize?', '/chosen?')}&who={who}")
-        return client, client.get(back.headers["location"]).headers["location"]
+        return client, client.get(back.headers["location"].replace("https:", "http:")).headers["location"]
 
     def answer(self, request: BaseHTTPRequestHandler, posted: Fields) -> None:
         """Answer one request."""

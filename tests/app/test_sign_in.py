@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from lastgood_console import server
 from lastgood_console.actions import MOST_NAME_LETTERS
 from lastgood_console.http.door import BACK, FAILED, page_of
 from lastgood_console.http.operations import OPERATIONS
+from lastgood_console.http.sessions import FILE, session_hours
 from lastgood_console.server import free_port
 from lastgood_console.sign_in import who
 from lastgood_console.sign_in_file import check_installed, doubts, providers_of, read_auth
@@ -31,7 +33,7 @@ SHOWN = {"Authorization": f"Bearer {TOKEN}"}
 USER = "_streamlit_user"
 PREFIX = "/lastgood"
 DAY = 86_400
-SESSION_DAYS = 31  # 30 in the browser, one more at the server
+SESSION_DAYS = 30
 INCIDENT = f"/incident?run={RUN}"
 READS = [found.path for found in OPERATIONS if found.access == "read" and "{" not in found.path]
 WRITES = [found.path for found in OPERATIONS if found.access == "write"]
@@ -216,13 +218,15 @@ def provider() -> Iterator[Provider]:
         yield started
 
 
-def signing_in(provider: Provider, place: Path, base: str = "") -> Console:
-    """Return a console that asks people to sign in, not started yet."""
+def signing_in(
+    provider: Provider, place: Path, base: str = "", *, scheme: str = "http", more: Sequence[str] = ()
+) -> Console:
+    """Return a console that asks people to sign in, not started yet. ``scheme``: as its visitors are said to come."""
     port = free_port("127.0.0.1", 18_700)
     file = place / "secrets.toml"
-    file.write_text(provider.secrets_toml(f"http://127.0.0.1:{port}{base}/oauth2callback"), encoding="utf-8")
+    file.write_text(provider.secrets_toml(f"{scheme}://127.0.0.1:{port}{base}/oauth2callback"), encoding="utf-8")
     file.chmod(0o600)
-    options = ("--sign-in", str(file), *(("--base-path", base) if base else ()))
+    options = ("--sign-in", str(file), *(("--base-path", base) if base else ()), *more)
     return Console(place, port=port, options=options, token=TOKEN)
 
 
@@ -386,6 +390,8 @@ def test_a_sign_out_holds_after_a_restart_and_for_nobody_else(provider: Provider
         assert status(first, "/auth/logout", ada) == 302
         assert [status(first, "/api/runs", one) for one in (ada, grace)] == [401, 200]
         options = ("--sign-in", str(tmp_path / "secrets.toml"))
+    kept = tmp_path / ".lastgood" / FILE
+    kept.write_bytes(b"nonsense\n\n12 ab\n" + kept.read_bytes())
     with Console(tmp_path, port=first.port, options=options, token=TOKEN) as second:
         assert [status(second, "/api/runs", one) for one in (ada, grace)] == [401, 200]
 
@@ -427,6 +433,33 @@ def test_below_a_prefix_all_of_it_works_the_same(provider: Provider, tmp_path: P
             assert RUN.encode() in tab.ask(page="incident", query=f"run={RUN}")
         assert client.get(f"{there}/auth/logout").status_code == 302
         assert client.get(f"{there}/api/runs").status_code == 401
+
+
+def test_a_session_lasts_as_long_as_the_console_is_told(provider: Provider, tmp_path: Path) -> None:
+    with signing_in(provider, tmp_path, more=("--session-hours", "8")) as console:
+        young, old = signed(console, age=8 * 3600 - 60), signed(console, age=8 * 3600 + 60)
+        assert [status(console, "/api/runs", one) for one in (young, old)] == [200, 401]
+        with Tab(console, old) as tab:
+            assert b"Sign in" in tab.ask(page="")
+    for hours in ("0", "721", "x", "1.5", "\u0661"):
+        with pytest.raises(argparse.ArgumentTypeError, match="is no number of hours from 1 to 720"):
+            session_hours(hours)
+
+
+def test_cookies_are_for_https_alone_where_visitors_come_over_https(provider: Provider, tmp_path: Path) -> None:
+    with signing_in(provider, tmp_path, scheme="https") as console:
+        client, led = provider.sign_in(console.address)
+        assert (led, {cookie.secure for cookie in client.cookies.jar if cookie.name.startswith(USER)}) == ("/", {True})
+        assert status(console, "/api/runs", cookies_of(client)) == 200
+
+
+def test_a_sign_out_that_cannot_be_kept_is_said_and_holds_all_the_same(provider: Provider, tmp_path: Path) -> None:
+    (tmp_path / ".lastgood" / FILE).mkdir(parents=True)
+    with signing_in(provider, tmp_path) as console:
+        ada = cookies_of(provider.sign_in(console.address)[0])
+        assert status(console, "/auth/logout", ada) == 302
+        assert status(console, "/api/runs", ada) == 401
+    assert "a sign-out holds until this console ends: " in console.said()
 
 
 def test_a_console_without_sign_in_asks_nobody(tmp_path: Path) -> None:

@@ -93,6 +93,8 @@ class Door:
                 headers.append("set-cookie", self._cookie(BACK, "", 0))
                 if {"code", "error"} & asked.keys() and not signs_in(headers) and not self._sessions.holds(connection):
                     headers.append("set-cookie", self._cookie(FAILED, "1", 60))
+                if _origin().startswith("https:"):
+                    secure(headers)
             await send(message)
 
         return sent
@@ -125,6 +127,14 @@ def signs_in(headers: Headers) -> bool:
 
     found = (SimpleCookie(line).get(USER_COOKIE_NAME) for line in headers.getlist("set-cookie"))
     return any(cookie is not None and cookie.value for cookie in found)
+
+
+def secure(headers: MutableHeaders) -> None:
+    """Let a browser send the cookies of an answer over https alone; Streamlit does not ask for that."""
+    lines = headers.getlist("set-cookie")
+    del headers["set-cookie"]
+    for line in lines:
+        headers.append("set-cookie", line if "; secure" in line.lower() else f"{line}; Secure")
 
 
 def without_session(scope: Scope) -> Scope:

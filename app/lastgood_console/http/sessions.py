@@ -1,46 +1,52 @@
 """Know which sessions of browsers hold: those that Streamlit signed, that are not too old and that nobody ended.
 
-A session is a signed cookie, good for 30 days to whoever has it. A sign-out that only takes it from the browser would
-end nothing: other tabs go on, and so does a copy. So what was ended is remembered, by its digest and over restarts,
-until it would have ended by itself. Not covered: what the provider ends; it is asked at the sign-in alone.
+A session is a signed cookie, good for 30 days (or ``--session-hours``) to whoever has it. A sign-out that only takes it
+from the browser would end nothing: other tabs go on, and so does a copy. So what was ended is remembered, by its digest
+and over restarts, until it would have ended by itself. Not covered: what the provider ends; it is asked at the sign-in
+alone.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
-
-from starlette.requests import HTTPConnection
+from typing import TYPE_CHECKING, Final
 
 from lastgood.serve import warn
 
-REMEMBERED_SECONDS: Final = 32 * 86_400
-"""Longer than Streamlit takes a session for good."""
+if TYPE_CHECKING:
+    from starlette.requests import HTTPConnection
+
+MOST_HOURS: Final = 30 * 24
+"""So long a browser keeps Streamlit's cookie."""
 FILE: Final = "signed-out"
 
 
 class Sessions:
-    """The sessions of one console. ``file``: where those that were ended are kept, one "until digest" a line."""
+    """The sessions of one console, which last ``hours``.
 
-    def __init__(self, file: Path, clock: Callable[[], float] = time.time) -> None:
-        self._file, self._clock = file, clock
+    ``file``: where those that were ended are kept, one "until digest" a line.
+    """
+
+    def __init__(self, file: Path, hours: int = MOST_HOURS, clock: Callable[[], float] = time.time) -> None:
+        self._file, self._hours, self._clock = file, hours, clock
         self._ended = dict(self._remembered())
 
     def holds(self, connection: HTTPConnection) -> bool:
         """Tell whether a request carries the session of somebody who is signed in, now."""
-        name = _name_of(connection)
+        name = self._name_of(connection)
         return name is not None and name not in self._ended
 
     def end(self, connection: HTTPConnection) -> None:
         """End the session that a request carries, everywhere and for good."""
-        name = _name_of(connection)
+        name = self._name_of(connection)
         if name is None or name in self._ended:
             return
-        self._ended[name] = self._clock() + REMEMBERED_SECONDS
+        self._ended[name] = self._clock() + MOST_HOURS * 3600
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             with self._file.open("a", encoding="ascii") as kept:
@@ -58,9 +64,15 @@ class Sessions:
                     found.append((name, float(until)))
         return found
 
+    def _name_of(self, connection: HTTPConnection) -> str | None:
+        from lastgood_console.http.streamlit_session import signed_session
 
-def _name_of(connection: HTTPConnection) -> str | None:
-    from lastgood_console.http.streamlit_session import signed_session
+        session = signed_session(connection.cookies, self._hours)
+        return None if session is None else hashlib.sha256(session).hexdigest()
 
-    session = signed_session(connection.cookies)
-    return None if session is None else hashlib.sha256(session).hexdigest()
+
+def session_hours(text: str) -> int:
+    """Take the length of a session from a command line. Raises ``ArgumentTypeError``."""
+    if text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= MOST_HOURS:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of hours from 1 to {MOST_HOURS}")

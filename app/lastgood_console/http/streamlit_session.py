@@ -2,7 +2,7 @@
 
 The names are not part of Streamlit's documented interface, so they stand here and nowhere else; ``--sign-in`` does not
 start when one of them is gone (:func:`lastgood_console.sign_in_file.check_installed`). Streamlit's own functions read
-the cookie, so signature, age (30 days, and one of grace) and parts mean here what they mean to the pages.
+the cookie, so signature and parts mean here what they mean to the pages.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ def origin() -> str:
     return get_origin_from_redirect_uri() or ""
 
 
-def signed_session(cookies: Mapping[str, str]) -> bytes | None:
-    """Return the session in a request's cookies as the JSON that was signed; None where nobody is signed in."""
+def signed_session(cookies: Mapping[str, str], hours: float) -> bytes | None:
+    """Return the session in a request's cookies as the JSON that was signed, not longer than so many hours ago.
+
+    None where nobody is signed in.
+    """
     secret = get_cookie_secret()
 
     def one(name: str) -> bytes | None:
         given = cookies.get(name)
-        return None if given is None else decode_signed_value(secret, name, given)
+        return None if given is None else decode_signed_value(secret, name, given, hours / 24)
 
     try:
         found = get_cookie_with_chunks(one, USER_COOKIE_NAME)
