@@ -139,3 +139,25 @@ def test_a_zero_median_and_a_single_step_do_not_break_the_chart() -> None:
 
 def test_zero_is_a_value_like_any_other() -> None:
     assert peers_chart.percents([0.0, None, "Infinity"], [2.0, 2.0, 2.0])[:2] == [-100.0, None]
+
+
+def test_three_alerts_at_one_place_are_one_mark_that_counts_them() -> None:
+    names = ("Aaa", "Bbb", "Ccc")
+    alerts = tuple(states.alert(1_531, starts_at=states.at(1_529), fingerprint=name, name=name) for name in names)
+    picture = drawn(states.gradient(annotations=alerts))
+    assert "3 alerts" in texts(picture)
+    assert not set(names) & set(texts(picture))
+
+
+def test_of_a_thousand_saves_the_picture_keeps_what_is_not_trusted_and_what_it_names() -> None:
+    base = states.gradient()
+    many = [states.save(1, step, step * 1.0) for step in range(1, 1_000)]
+    odd = [replace(many[n], trust="tainted", reason="wrong") for n in (300, 700)]
+    state = replace(base, checkpoints=tuple(sorted({c.step: c for c in (*many, *base.checkpoints, *odd)}.values(),
+                                                   key=lambda c: c.step)))  # fmt: skip
+    picture = drawn(state)
+    circles = [n for n in ElementTree.fromstring(picture).iter(f"{NS}circle") if n.get("fill") == C["trusted"]]
+    assert 10 < len(circles) < 60
+    spots = sorted(float(n.get("cx", 0)) for n in circles)
+    assert sum(b - a < 9 for a, b in zip(spots, spots[1:], strict=False)) <= 2  # beside those that always stay
+    assert len([n for n in ElementTree.fromstring(picture).iter(f"{NS}rect") if n.get("fill") == C["tainted"]]) == 2

@@ -88,6 +88,9 @@ def test_passes_become_a_bar_with_gaps_where_nothing_ran() -> None:
     ticks = [made("replica", "passed", "trusted", s, "replica passed") for s in (*range(0, 100), *range(200, 300))]
     assert [(e.kind, e.text) for e in thinned(ticks, 1.0, NOW)] == [("ran", "replica passed 100 times")] * 2
     assert len(thinned(ticks, 0.01, NOW)) == 200
+    twins = [made("replica", "passed", "trusted", s, "replica passed") for s in (10, 11)]
+    (tick,) = thinned(twins, 1.0, NOW)  # a bar of one pixel is none
+    assert (tick.kind, tick.text, tick.until) == ("passed", "replica passed 2 times", tick.at)
 
 
 def test_a_failure_is_not_swallowed_by_the_passes_around_it() -> None:

@@ -110,7 +110,7 @@ def to_document(state: RunState, incident: Incident) -> Document:
         "evidence": [*_evidence(state, incident)],
         "peers": [as_data(peers) for peers in timeline.peers(incident)],
         "lanes": timeline.lanes(entries),
-        "timeline": [_entry(entry) for entry in entries],
+        "timeline": [entry_data(entry) for entry in entries],
         "injected": timeline.injected(state, incident),
         "attempts": [_attempt(attempt) for attempt in timeline.attempts_of(state, incident)],
         "checkpoints": saves,
@@ -124,13 +124,18 @@ def to_document(state: RunState, incident: Incident) -> Document:
 
 def shown_timeline(document: Mapping[str, Any]) -> list[Document]:
     """Return a document's timeline for a picture or a table: alerts that say the same stand together."""
+    return [entry_data(entry) for entry in timeline_of(document)]
+
+
+def timeline_of(document: Mapping[str, Any]) -> tuple[timeline.TimelineEntry, ...]:
+    """Return :func:`shown_timeline` as entries."""
     names = {f.name for f in fields(timeline.TimelineEntry)}
     rows = ({name: value for name, value in row.items() if name in names} for row in document["timeline"])
-    found = timeline.condensed(timeline.TimelineEntry(**row) for row in rows)
-    return [_entry(entry) for entry in found]
+    return timeline.condensed(timeline.TimelineEntry(**row) for row in rows)
 
 
-def _entry(entry: timeline.TimelineEntry) -> Document:
+def entry_data(entry: timeline.TimelineEntry) -> Document:
+    """Return an entry as a document holds it."""
     return {**as_data(entry), "in_story": entry.in_story}
 
 

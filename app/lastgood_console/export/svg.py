@@ -16,9 +16,10 @@ from typing import Any, Final
 from lastgood import wording
 from lastgood.timeline import SAID_KINDS
 from lastgood_console.characters import isolated, one_line
-from lastgood_console.export.document import shown_timeline
+from lastgood_console.export.document import entry_data, timeline_of
 from lastgood_console.export.lane import IMPORTANCE, lowered
 from lastgood_console.export.symbols import C, last_good_ring, line, num, rect, symbol
+from lastgood_console.export.thinning import Save, thinned
 from lastgood_console.export.tokens import BAND_OPACITY
 
 WIDTH: Final = 690.0
@@ -99,14 +100,16 @@ def text_at(x: float, y: float, text: str, colour: str, anchor: str = "start", e
 
 def timeline_svg(document: Mapping[str, Any]) -> str:
     """Return the timeline of an incident document as an SVG element."""
-    entries: Sequence[Entry] = [e for e in shown_timeline(document) if e["at"] and e["until"]]
-    if not entries:
+    told = [e for e in timeline_of(document) if e.at and e.until]
+    if not told:
         return ""
-    timed = [e for e in entries if e["kind"] not in SAID_KINDS] or entries
-    low = min(wording.moment(e["at"]) for e in timed)
-    end = max(wording.moment(e["until"]) for e in timed)
-    span = max(end - low, timedelta(seconds=1))
-    canvas = _Canvas(document["lanes"], low, end, low + span / (1 - FREE))
+    timed = [e for e in told if e.kind not in SAID_KINDS] or told
+    low = min(wording.moment(e.at) for e in timed)
+    end = max(wording.moment(e.until) for e in timed)
+    span = max(end - low, timedelta(seconds=1)) / (1 - FREE)
+    canvas = _Canvas(document["lanes"], low, end, low + span)
+    shown = thinned(told, span.total_seconds() / (WIDTH - LEFT), max(e.until for e in timed), _named(document))
+    entries: Sequence[Entry] = [entry_data(e) for e in (*shown, *(e for e in told if e.lane == "steps"))]
     _window(canvas, entries)
     _axis(canvas)
     _lane_names(canvas)
@@ -123,6 +126,14 @@ def timeline_svg(document: Mapping[str, Any]) -> str:
     now = canvas.x(end.isoformat())
     canvas.add(line(now, TOP, now, canvas.bottom, C["line2"]))
     return _frame(canvas, document)
+
+
+def _named(document: Mapping[str, Any]) -> frozenset[Save]:
+    """Return the saves that the report speaks of: the last good one and the one to resume from."""
+    resume = document["resume"] or {}
+    named = [(resume.get("attempt"), resume.get("step"))]
+    named += [(save["attempt"], save["step"]) for save in document["checkpoints"] if save["last_good"]]
+    return frozenset(named)
 
 
 def _frame(canvas: _Canvas, document: Mapping[str, Any]) -> str:
@@ -212,7 +223,8 @@ def _attempt(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None
 
 
 def _step(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
-    x, wide = canvas.x(entry["at"]), width_of(entry["text"])
+    wide = width_of(entry["text"])
+    x = max(canvas.x(entry["at"]), LEFT - 8 + wide / 2)  # clear of the lane's name
     if canvas.free("steps", x - wide / 2 - 3, x + wide / 2 + 3):
         canvas.take("steps", x - wide / 2 - 3, x + wide / 2 + 3)
         canvas.add(text_at(x, canvas.y("steps") + 4, entry["text"], C["ink3"], "middle"))
@@ -246,7 +258,8 @@ def _finding(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None
         canvas.add(line(x1, y, x2, y, C["tainted"], 1.6, 'stroke-dasharray="1.8 2.6"'))
     canvas.add(symbol(entry["tone"], x2, y))
     canvas.take("findings", x1, x2 + 9)
-    who = str(entry["text"]).partition(": ")[2].partition(",")[0]
+    what, _, about = str(entry["text"]).partition(": ")
+    who = what if what[0].isdecimal() else about.partition(",")[0]  # several findings are counted
     said = f"{who}, known {wording.clock_text(entry['known_at'])}"
     if not canvas.label("findings", x2 + 11, said, colour=C["ink"]):
         canvas.add(text_at(x2 - 11, y - 3.5, said, C["ink"], "end"))
@@ -266,12 +279,6 @@ def _saved(canvas: _Canvas, entry: Entry, document: Mapping[str, Any]) -> None:
         save["last_good"] and (save["attempt"], save["step"]) == (entry["attempt"], entry["step"])
         for save in document["checkpoints"]
     )
-    resume = document["resume"] or {}
-    named = last_good or (entry["attempt"], entry["step"]) == (resume.get("attempt"), resume.get("step"))
-    dense = entry["tone"] == "trusted" and not named and not canvas.free("saves", x - 5, x + 5)
-    if dense:
-        return
-    canvas.take("saves", x - 5, x + 5)
     canvas.add(symbol(entry["tone"], x, y), *([last_good_ring(x, y)] if last_good else []))
 
 

@@ -23,6 +23,7 @@ NEAR_PASSES: Final = 4.0
 NEAR_SPANS: Final = 2.0
 NEAR_SAVES: Final = 17.0
 NEAR_OUTCOME: Final = 24.0
+SHORT_BAR: Final = 8.0
 SHORT_ATTEMPT: Final = 5.0
 MOST_NAMES: Final = 3
 Entries = Sequence[TimelineEntry]
@@ -110,9 +111,17 @@ def _checks(entries: Entries, pixel: float) -> Iterator[TimelineEntry]:
         elif group[0].kind == "not_run":
             yield together(group)
         else:
-            passed = sum(e.kind == "passed" for e in group)
-            text = f"{group[0].lane} passed {passed} times" if passed == len(group) else f"{group[0].lane} ran"
-            yield replace(together(group), kind="ran", known_at=group[-1].known_at, text=text)
+            yield _passes(group, pixel)
+
+
+def _passes(group: Entries, pixel: float) -> TimelineEntry:
+    """Return one bar over passes, or a tick where a bar would be too short to be seen."""
+    passed = sum(e.kind == "passed" for e in group)
+    text = f"{group[0].lane} passed {passed} times" if passed == len(group) else f"{group[0].lane} ran"
+    whole = replace(together(group), kind="ran", known_at=group[-1].known_at, text=text)
+    if passed == len(group) and _unix(whole.until) - _unix(whole.at) < SHORT_BAR * pixel:
+        return replace(whole, kind="passed", until=whole.at)
+    return whole
 
 
 def _saves(entries: Entries, pixel: float, kept: frozenset[Save]) -> Iterator[TimelineEntry]:
@@ -219,7 +228,8 @@ def _notes(entries: Entries, pixel: float) -> Iterator[TimelineEntry]:
             continue
         words = "; ".join(e.text for e in group[:MOST_NAMES])
         more = f"; and {len(group) - MOST_NAMES} more" if len(group) > MOST_NAMES else ""
-        yield replace(together(group), text=f"{len(group)} notes: {words}{more}")
+        who = joined(list(dict.fromkeys(e.who for e in group)))
+        yield replace(together(group), text=f"{len(group)} notes: {words}{more}", who=who)
 
 
 def _others(entries: Entries, pixel: float) -> Iterator[TimelineEntry]:
