@@ -16,6 +16,7 @@ from lastgood_console.actions import MOST_NAME_LETTERS
 from lastgood_console.characters import escape, one_line
 from lastgood_console.components.heads import page_head
 from lastgood_console.http.door import FAILED
+from lastgood_console.http.streamlit_session import origin
 
 NOT_SIGNED_IN: Final = "You came back without being signed in: try again, or see the console's log for the reason."
 
@@ -33,6 +34,9 @@ def gate() -> None:
     if not _providers or _is_signed_in():
         return
     st.html(page_head("Sign in to see the runs.", "This console shows them to people who are signed in.", ""))
+    if note := elsewhere(st.context.headers.get("Origin", ""), origin(), st.get_option("server.baseUrlPath")):
+        st.html(note)
+        st.stop()
     if FAILED in st.context.cookies:
         st.html(f'<div class="lg-stale" role="alert">{NOT_SIGNED_IN}</div>')
     with st.container(key="lg-sign-in"):
@@ -40,6 +44,18 @@ def gate() -> None:
             said = f"Sign in with {name}" if name else "Sign in"
             st.button(said, type="primary", on_click=st.login, args=(name,) if name else (), key=f"sign-in-{name}")
     st.stop()
+
+
+def elsewhere(here: str, there: str, base: str) -> str:
+    """Lead from an address where nobody can sign in, since a session is good at ``there`` alone; "" where it is right.
+
+    ``here``: the origin that the browser has, "" when it is not known; ``base``: the path prefix.
+    """
+    if here in ("", there):
+        return ""
+    address = escape(f"{there}/{base}")
+    words = f'One signs in at <a href="{address}">{address}</a>, not at {escape(here)}.'
+    return f'<div class="lg-empty">{words}</div>'
 
 
 def person() -> str:

@@ -25,6 +25,7 @@ SHOWN: Final = "docs/api.md shows the file"
 _NEEDED: Final = ("client_id", "client_secret", "server_metadata_url")
 _PROVIDER: Final = frozenset((*_NEEDED, "client_kwargs"))
 _SHARED: Final = frozenset(("redirect_uri", "cookie_secret", "expose_tokens"))
+_USUAL: Final = {"http": ":80", "https": ":443"}
 _NAME: Final = re.compile(r"[A-Za-z0-9-]{1,40}", re.ASCII)
 
 
@@ -62,10 +63,12 @@ def providers_of(auth: Mapping[str, Any], base: str = "") -> tuple[str, ...]:
 
 def _check_redirect(uri: str, ends: str) -> None:
     where = urlsplit(uri)
-    if where.scheme in ("http", "https") and where.netloc and where.path == ends and not where.query:
-        return
-    must = f"must be the console's address for its visitors followed by {ends}, such as https://console.example.org"
-    raise ConfigError(f"[auth] redirect_uri {uri!r} {must}{ends}; register the same at the provider")
+    if where.scheme not in _USUAL or not where.netloc or where.path != ends or where.query:
+        must = f"must be the console's address for its visitors followed by {ends}, such as https://console.example.org"
+        raise ConfigError(f"[auth] redirect_uri {uri!r} {must}{ends}; register the same at the provider")
+    if where.netloc.lower() != where.netloc or where.netloc.endswith(_USUAL[where.scheme]) or "@" in where.netloc:
+        must = "must name the host as browsers do, in small letters and without a user or the usual port"
+        raise ConfigError(f"[auth] redirect_uri {uri!r} {must}: a session is good at that address alone")
 
 
 def _check_secret(secret: object) -> None:

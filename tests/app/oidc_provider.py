@@ -99,16 +99,18 @@ class Provider:
             f'server_metadata_url = "{self.issuer}/.well-known/openid-configuration"\n'
         )
 
+    def passed(self) -> str:
+        """Return what a page gives to whoever presses its button: a signed pass to this provider."""
+        said = {"provider": "default", "exp": int(time.time()) + 60}
+        return jwt.encode({"alg": "HS256"}, said, OctKey.import_key(COOKIE_SECRET))
+
     def sign_in(self, console: str, who: str = "u-1", page: str = "/") -> tuple[httpx.Client, str]:
         """Sign in at the console of that address as a browser does, coming from one of its pages.
 
-        Return the client, and where it was led at the end. The pages give a signed pass for the provider to whoever
-        presses their button; it is made here. ``who``: a subject; any other refuses.
+        Return the client, and where it was led at the end. ``who``: a subject; any other refuses.
         """
-        expires = int(time.time()) + 60
-        passed = jwt.encode({"alg": "HS256"}, {"provider": "default", "exp": expires}, OctKey.import_key(COOKIE_SECRET))
         client = httpx.Client(headers={"referer": f"{console}{page}", "connection": "close"}, timeout=30)
-        there = client.get(f"{console}/auth/login", params={"provider": passed})
+        there = client.get(f"{console}/auth/login", params={"provider": self.passed()})
         back = client.get(f"{there.headers['location'].replace('/authorize?', '/chosen?')}&who={who}")
         return client, client.get(back.headers["location"].replace("https:", "http:")).headers["location"]
 

@@ -20,15 +20,21 @@ XSRF = "_streamlit_xsrf"
 
 
 class Tab:
-    """One connection. ``cookies``: those of the browser; ``base``: the path prefix of the console."""
+    """One connection. ``cookies``: those of the browser; ``base``: the path prefix of the console.
 
-    def __init__(self, console: Console, cookies: Mapping[str, str], base: str = "") -> None:
+    ``session``: that of a connection before, which it asks to go on with; ``origin``: the address that the browser has.
+    """
+
+    def __init__(
+        self, console: Console, cookies: Mapping[str, str], base: str = "", *, session: str = "", origin: str = ""
+    ) -> None:
         health = httpx.get(f"{console.address}{base}/_stcore/health")
         token = health.cookies[XSRF]
         sent = "; ".join(f"{name}={value}" for name, value in {**cookies, XSRF: token}.items())
         self._connecting = connect(
             f"{console.address.replace('http', 'ws', 1)}{base}/_stcore/stream",
-            origin=console.address, subprotocols=["streamlit", token], additional_headers={"Cookie": sent},
+            origin=origin or console.address, subprotocols=["streamlit", token, *([session] if session else [])],
+            additional_headers={"Cookie": sent},
             max_size=None,
         )  # fmt: skip
         self._socket: Any = None
@@ -78,6 +84,11 @@ class Tab:
     def drawn(self) -> int:
         """Return how many elements the last answer drew."""
         return sum(message.WhichOneof("type") == "delta" for message in self.said)
+
+    def session(self) -> str:
+        """Return the name of the session, as the last answer told it."""
+        told: Any = next(message for message in self.said if message.WhichOneof("type") == "new_session")
+        return str(told.new_session.initialize.session_id)
 
     def pages(self) -> dict[str, str]:
         """Return the pages that the last answer told of, name -> hash."""

@@ -82,6 +82,12 @@ def test_one_can_sign_in_with_each_provider_that_the_file_has(auth: Mapping[str,
         ({"redirect_uri": "https://console.example.org/callback"}, r"such as https://console.example.org/oauth2"),
         ({"redirect_uri": "https://c/oauth2callback?x=1"}, r"must be the console's address"),
         ({"redirect_uri": f"https://c{PREFIX}/oauth2callback"}, r"followed by /oauth2callback"),
+        (
+            {"redirect_uri": "https://C.example.org/oauth2callback"},
+            r"must name the host as browsers do, in small letters",
+        ),
+        ({"redirect_uri": "https://c:443/oauth2callback"}, r"without a user or the usual port: a session"),
+        ({"redirect_uri": "http://me@c/oauth2callback"}, r"without a user or the usual port: a session"),
         ({"cookie_secret": None}, r"cookie_secret needs 32 letters or more: `openssl rand -hex 32`"),
         ({"cookie_secret": "hunter2"}, r"cookie_secret needs 32 letters"),
         ({"cookie_secret": 12345}, r"cookie_secret needs 32 letters"),
@@ -334,6 +340,7 @@ def test_a_session_writes_nothing(console: Console, ada: httpx.Client, path: str
 PAGES = ("", "incident", "nodes", "checkpoints", "alerts", "runbook")
 
 
+@pytest.mark.slow
 def test_no_page_says_a_word_to_nobody(console: Console, ada: httpx.Client) -> None:
     with Tab(console, cookies_of(ada)) as known, Tab(console, {}) as unknown:
         for page in PAGES:
@@ -358,6 +365,25 @@ def test_a_part_of_a_page_is_drawn_again_for_who_is_signed_in(console: Console, 
         assert RUN.encode() in tab.ask(part=part)
 
 
+def test_nobody_goes_on_with_the_session_of_another(console: Console, ada: httpx.Client) -> None:
+    with Tab(console, cookies_of(ada)) as tab:
+        tab.ask(page="incident", query=f"run={RUN}")
+        (part,), session = tab.parts(), tab.session()
+        for cookies in ({}, signed(console, sub="u-2")):
+            with Tab(console, cookies, session=session) as other:
+                other.ask(part=part, wait_seconds=0.5)
+                assert RUN.encode() not in other.heard
+    with Tab(console, {}, session=session) as later:
+        later.ask(part=part, wait_seconds=0.5)
+        assert RUN.encode() not in later.heard
+
+
+def test_a_sign_out_ends_one_session_of_a_person(provider: Provider, console: Console) -> None:
+    here, there = (cookies_of(provider.sign_in(console.address)[0]) for _ in range(2))
+    assert status(console, "/auth/logout", here) == 302
+    assert [status(console, "/api/runs", one) for one in (here, there)] == [401, 200]
+
+
 def test_a_sign_out_ends_every_tab_and_every_copy(console: Console, ada: httpx.Client) -> None:
     copied = cookies_of(ada)
     with Tab(console, copied) as tab:
@@ -374,6 +400,7 @@ def test_a_sign_out_ends_every_tab_and_every_copy(console: Console, ada: httpx.C
     assert status(console, "/media/0123.json", copied) == 401
 
 
+@pytest.mark.slow
 def test_a_session_that_grows_old_under_an_open_page_is_closed(console: Console) -> None:
     with Tab(console, signed(console, age=SESSION_DAYS * DAY - 4)) as tab:
         assert RUN.encode() in tab.ask(page="incident", query=f"run={RUN}")
@@ -411,6 +438,26 @@ def test_who_refuses_comes_back_and_is_told_so(provider: Provider, console: Cons
     assert (USER in cookies_of(client), cookies_of(client)[FAILED]) == (False, "1")
     with Tab(console, cookies_of(client)) as tab:
         assert b"You came back without being signed in" in tab.ask(page="incident")
+
+
+def test_where_no_provider_answers_one_is_told_so(tmp_path: Path) -> None:
+    with Provider() as away:
+        console = signing_in(away, tmp_path)
+        passed = away.passed()
+    with console:
+        answer = console.request(
+            "GET", f"/auth/login?provider={passed}", headers={"referer": console.address + INCIDENT}
+        )
+        assert (answer.status_code, answer.headers["location"]) == (302, INCIDENT)
+        assert f"{FAILED}=1" in answer.headers["set-cookie"]
+
+
+def test_who_has_another_address_of_the_console_is_led_to_the_one_where_one_signs_in(console: Console) -> None:
+    other = console.address.replace("127.0.0.1", "localhost")
+    with Tab(console, {}, origin=other) as tab:
+        told = tab.ask(page="incident", query=f"run={RUN}").decode(errors="replace")
+    assert f'<a href="{console.address}/">' in told
+    assert f"not at {other}." in told
 
 
 def test_a_way_back_that_nobody_began_signs_nobody_in(provider: Provider, console: Console) -> None:

@@ -68,14 +68,17 @@ class Door:
         await self._app(scope, heard, told)
 
     def _leaving(self, connection: HTTPConnection, send: Send) -> Send:
-        """Let a browser that goes to the provider remember its page."""
+        """Let a browser that goes to the provider remember its page, and lead it back where no provider answers."""
         page = page_of(connection.headers.get("referer", ""), _origin(), self._base)
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.append("set-cookie", self._cookie(BACK, quote(page, safe=""), WAY_SECONDS if page else 0))
-                headers.append("set-cookie", self._cookie(FAILED, "", 0))
+                failed = message["status"] >= 400
+                headers.append("set-cookie", self._cookie(FAILED, "1" if failed else "", 60 if failed else 0))
+                if failed:
+                    message["status"], headers["location"] = 302, page or f"{self._base}/"
             await send(message)
 
         return sent
