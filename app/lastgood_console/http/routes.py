@@ -45,6 +45,7 @@ class Endpoint:
 
     def __init__(self, operations: Mapping[str, tuple[Operation, Handler]], access: Access) -> None:
         self._operations, self._access = operations, access
+        self._open = bool(operations) and all(found.access == "open" for found, _ in operations.values())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -57,7 +58,7 @@ class Endpoint:
             if operation.access == "read" and not self._access.may_read(request):
                 return problem(401, REFUSED)
             return await handler(request, read_query(operation.query, request.query_params))
-        if not self._access.may_read(request):  # what there is is nobody's business either
+        if not self._open and not self._access.may_read(request):  # what there is is nobody's business either
             return problem(401, REFUSED)
         if self._operations:
             allowed = ", ".join([*self._operations, *(["HEAD"] if "GET" in self._operations else [])])
