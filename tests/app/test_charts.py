@@ -83,3 +83,10 @@ def test_a_zoom_shows_the_steps_that_ran_in_it() -> None:
     assert (shown.steps[0], shown.steps[-1], len(shown.suspect)) == (60, 80, 21)
     assert peers_chart.within(found, clock, Frame(start, end, end)) == found
     assert peers_chart.within(found, clock, Frame(end + 1e4, end + 2e4, end, zoomed=True)) is None
+
+
+def test_an_edge_of_the_window_outside_the_shown_steps_is_not_drawn() -> None:
+    incident = replace(states.gradient_incident(False), window=replace(states.WINDOW, start=0, end=3))
+    edges = peers_chart.peers_chart(some_peers(), incident, "light").to_dict()["layer"]
+    rules = [layer["mark"] for layer in edges if layer["mark"].get("color") == theme("light")["edge"]]
+    assert ["strokeDash" in mark for mark in rules] == [False]

@@ -138,7 +138,10 @@ def _window(window: Window | None, found: Peers, x: alt.X, name: ThemeName) -> l
     if window is None or window.contained or window.start_attempt != window.end_attempt:
         return []
     start, end = max(window.start, found.steps[0]), min(window.end, found.steps[-1])
-    return band(start, end, x, "Q", name) if end > start else []
+    if end <= start:
+        return []
+    fill, left, right = band(start, end, x, "Q", name)
+    return [fill, *([left] if start == window.start else []), *([right] if end == window.end else [])]
 
 
 def _absences(found: Peers, low: float, high: float, x: alt.X, name: ThemeName) -> list[alt.Chart]:
