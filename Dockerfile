@@ -16,7 +16,7 @@ RUN useradd --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin 
 # The name of the wheel has its version in it, hence the shell.
 RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
     --mount=type=bind,source=constraints.txt,target=/constraints.txt \
-    pip install --no-cache-dir -c /constraints.txt "$(ls /wheels/lastgood-*.whl)[console,push]"
+    pip install --no-cache-dir -c /constraints.txt "$(ls /wheels/lastgood-*.whl)[console,push,sign-in]"
 USER 10001:10001
 EXPOSE 8490
 ENTRYPOINT ["lastgood"]

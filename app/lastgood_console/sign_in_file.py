@@ -20,7 +20,7 @@ from lastgood.errors import ConfigError
 
 FEWEST_LETTERS: Final = 32
 FEWEST_DIFFERENT: Final = 8
-SHOWN: Final = "docs/api.md shows the file"
+SHOWN: Final = "docs/console.md shows the file"
 
 _NEEDED: Final = ("client_id", "client_secret", "server_metadata_url")
 _PROVIDER: Final = frozenset((*_NEEDED, "client_kwargs"))

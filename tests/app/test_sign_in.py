@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,7 @@ SHARED = {key: AUTH[key] for key in ("redirect_uri", "cookie_secret")}
 
 
 def test_the_file_of_the_documentation_is_read_once_its_secret_is_random() -> None:
-    page = (Path(__file__).parents[2] / "docs/api.md").read_text(encoding="utf-8")
-    import tomllib
-
+    page = (Path(__file__).parents[2] / "docs/console.md").read_text(encoding="utf-8")
     auth = tomllib.loads(page.split("```toml\n")[1].partition("```")[0])["auth"]
     with pytest.raises(ConfigError, match="cookie_secret is not random"):
         providers_of(auth)
@@ -92,7 +91,7 @@ def test_one_can_sign_in_with_each_provider_that_the_file_has(auth: Mapping[str,
         ({"cookie_secret": "hunter2"}, r"cookie_secret needs 32 letters"),
         ({"cookie_secret": 12345}, r"cookie_secret needs 32 letters"),
         ({"cookie_secret": "ab" * 40}, r"cookie_secret is not random"),
-        ({"client_id": None, "client_secret": ""}, r"\[auth\] has no client_id, client_secret: docs/api.md"),
+        ({"client_id": None, "client_secret": ""}, r"\[auth\] has no client_id, client_secret: docs/console.md"),
         ({"server_metadata_url": "login.example.org"}, r"server_metadata_url 'login.example.org' is no address"),
         ({"client_secrt": "x"}, r"\[auth\] has client_secrt, which nobody reads: it may have client_id, "),
         ({"okta": {"client_id": "x"}}, r"\[auth.okta\] has no client_secret, server_metadata_url"),
@@ -118,7 +117,7 @@ def test_below_a_prefix_the_way_back_ends_with_it() -> None:
     ("text", "said"),
     [
         (None, r"cannot be read \(No such file or directory\)"),
-        ("[auth]\nsecret = hunter2\n", r"is not TOML: docs/api.md shows the file"),
+        ("[auth]\nsecret = hunter2\n", r"is not TOML: docs/console.md shows the file"),
         ("\udcff", r"is not TOML"),
         ("[other]\nx = 1\n", r"has no table \[auth\]"),
         ("auth = 1\n", r"has no table \[auth\]"),

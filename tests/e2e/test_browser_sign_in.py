@@ -54,7 +54,7 @@ def expect_nothing(page: Page) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 800])
 def test_a_link_to_an_incident_leads_past_the_sign_in_to_it_and_the_sign_out_away(
-    browser: Browser, console: Console, width: int, scheme: Scheme
+    browser: Browser, provider: Provider, console: Console, width: int, scheme: Scheme
 ) -> None:
     with Visit(browser, console, "/nothing", width, scheme) as visit:
         page, heard = visit.page, bytearray()
@@ -77,6 +77,7 @@ def test_a_link_to_an_incident_leads_past_the_sign_in_to_it_and_the_sign_out_awa
         page.get_by_role("button", name="Sign out").focus()
         page.keyboard.press("Enter")
         expect_nothing(page)
+        assert provider.seen[-1] == "/end"
         assert visit.context.request.get(f"{console.address}/api/runs").status == 401
         page.go_back()
         page.wait_for_timeout(1_000)
