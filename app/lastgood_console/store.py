@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event as Signal
 from threading import Lock, Thread
@@ -58,6 +58,7 @@ class Snapshot:
     """Everything a page shows, read at one moment. ``read_at``: unix seconds; None before the first read.
 
     ``metrics_problem``: the trouble of the metrics server in a sentence, ``metrics_problem_since`` unix seconds.
+    ``number``: another one when there is news; of two with the same number only ages differ.
     """
 
     states: Mapping[str, RunState] = field(default_factory=dict)
@@ -69,6 +70,18 @@ class Snapshot:
     alert_texts: Mapping[TextKey, str] = field(default_factory=dict)
     metrics_problem: str = ""
     metrics_problem_since: float | None = None
+    number: int = 0
+
+    def has_news_since(self, before: Snapshot) -> bool:
+        """Tell whether anything but an age is different."""
+        if self.states.keys() != before.states.keys() or self.silent_seconds.keys() != before.silent_seconds.keys():
+            return True
+        if any(state is not before.states[run] for run, state in self.states.items()):  # a state is never changed
+            return True
+        return self._beside_states() != before._beside_states()
+
+    def _beside_states(self) -> tuple[object, ...]:
+        return self.progress, self.stray_alerts, self.heartbeats, self.alert_texts, self.metrics_problem
 
 
 class Store:
@@ -122,7 +135,8 @@ class Store:
             states, progress, silent, self.ledger.last_read_at, strays, beats, texts, said.problem, said.since
         )  # fmt: skip
         with self._lock:
-            self._snapshot = snapshot
+            number = self._snapshot.number + snapshot.has_news_since(self._snapshot)
+            self._snapshot = replace(snapshot, number=number)
 
     def _written_at(self, state: RunState) -> float | None:
         """Return when the newest attempt last wrote into its journal (its progress too), None when unknown."""

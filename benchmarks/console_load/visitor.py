@@ -106,9 +106,9 @@ class Visitor:
         elif kind == "delta" and message.delta.new_element.HasField("exception"):
             raise RuntimeError(message.delta.new_element.exception.message)
         elif kind == "script_finished":
-            if message.script_finished not in DONE:
+            if message.script_finished not in (*DONE, ForwardMsg.FINISHED_EARLY_FOR_RERUN):
                 raise RuntimeError(f"the page's script ended with {message.script_finished}")
-            return True
+            return message.script_finished in DONE  # else the page had news at a tick, and is drawn again as a whole
         if message.metadata.cacheable:
             self.hashes.add(message.hash)
         return False

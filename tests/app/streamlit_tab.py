@@ -79,7 +79,9 @@ class Tab:
         return heard
 
     def _ended(self) -> bool:
-        return bool(self.said) and self.said[-1].WhichOneof("type") == "script_finished"
+        last: Any = self.said[-1] if self.said else ForwardMsg()
+        ended = last.WhichOneof("type") == "script_finished"
+        return ended and last.script_finished != ForwardMsg.FINISHED_EARLY_FOR_RERUN
 
     def drawn(self) -> int:
         """Return how many elements the last answer drew."""

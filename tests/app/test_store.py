@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.conftest import Clock
 
 from lastgood.state import RunState
 from lastgood_console import store as store_module
+from lastgood_console.alerts.fleet import FleetAlerts, Heartbeat
 from lastgood_console.components.heads import freshness
 from lastgood_console.store import Store, current, use
 
@@ -57,6 +59,31 @@ def test_a_snapshot_does_not_change_under_its_reader(clock: Clock) -> None:
     ledger.found = ()
     store.refresh()
     assert (list(before.states), list(store.snapshot().states)) == (["quiet"], [])
+
+
+def test_a_snapshot_has_another_number_with_news_alone(clock: Clock, tmp_path: Path) -> None:
+    first, fleet = states.clean(), FleetAlerts(tmp_path)
+    ledger = FakeLedger(first)
+    store = Store(ledger, fleet=fleet, clock=clock)
+    store.refresh()
+    numbers = [store.snapshot().number]
+
+    def look() -> None:
+        store.refresh()
+        numbers.append(store.snapshot().number)
+
+    clock.advance(30)
+    look()
+    assert numbers[-1] == numbers[-2], "only ages are different"
+    ledger.found = (replace(first, last_event_at="2026-11-29T03:00:00Z"),)
+    look()
+    assert numbers[-1] > numbers[-2], "a state is another one"
+    ledger.found = (*ledger.found, states.gradient())
+    look()
+    assert numbers[-1] > numbers[-2], "a run more"
+    fleet.beat(Heartbeat("alertmanager", "ours", 5.0, True))
+    look()
+    assert numbers[-1] > numbers[-2], "the path of alerts is alive"
 
 
 def test_a_failing_refresh_keeps_the_last_content_and_is_said_once(

@@ -9,18 +9,17 @@ from lastgood_console.characters import escape
 from lastgood_console.components.alerts import section_html
 from lastgood_console.components.device_rows import devices_html, named_head_html, named_html
 from lastgood_console.components.devices import DeviceRow, consequence, headline, matching
-from lastgood_console.components.heads import empty, page_head, rfc3339, section
+from lastgood_console.components.heads import empty, rfc3339, section
 from lastgood_console.components.node_cells import MEANS, MEASURES, Measure, summary
 from lastgood_console.components.node_history import history_html, history_note, history_rows
 from lastgood_console.components.node_map import PICKED, key_html, spoken
 from lastgood_console.components.tables import MOST_ROWS
+from lastgood_console.live import live_head
 from lastgood_console.pause import news
 from lastgood_console.shell import (
-    TICK_SECONDS,
     address_choice,
     address_text,
     all_alerts,
-    fresh_html,
     link_to_incident,
     no_runs_html,
     theme_name,
@@ -113,19 +112,17 @@ def clear_search() -> None:
     to_address("node", "")
 
 
-@st.fragment(run_every=TICK_SECONDS)
 def page() -> None:
-    """Draw the page, again at every tick."""
+    """Draw the page."""
     snapshot, seconds = news()
     now = rfc3339(seconds)
     found = devices(snapshot.states, seconds)
-    fresh = fresh_html(snapshot, seconds)
     if not snapshot.states:
-        st.html(page_head("No runs.", "", fresh))
+        live_head("No runs.", "", snapshot, seconds)
         st.html(empty(no_runs_html()))
         alerts_about([st.query_params.get("node", "")], snapshot, seconds)
         return
-    st.html(page_head(headline(found), consequence(found) if found else "", fresh))
+    live_head(headline(found), consequence(found) if found else "", snapshot, seconds)
     measure = chosen_measure()
     with st.container(horizontal=True, horizontal_alignment="distribute", key="lg-filters"):
         address_choice("Measure", "measure", tuple(MEASURES), measure, usual="accusations", words=measure_words)

@@ -12,19 +12,18 @@ from lastgood_console.characters import escape
 from lastgood_console.components.alert_facts import Alerts, fleet_alarms
 from lastgood_console.components.alerts import path_html, section_html
 from lastgood_console.components.decision import state_words
-from lastgood_console.components.heads import empty, page_head, rfc3339, section, unreadable_warning
+from lastgood_console.components.heads import empty, rfc3339, section, unreadable_warning
 from lastgood_console.components.node_cells import summary
 from lastgood_console.components.node_map import key_html, spoken
 from lastgood_console.components.run_row import run_html
 from lastgood_console.components.tables import INCIDENT_HEADS, incident_cells
 from lastgood_console.components.triage import RunRow, consequence, headline
+from lastgood_console.live import live_head
 from lastgood_console.pause import news
 from lastgood_console.shell import (
     ALERTS_PAGE,
     NODES_PAGE,
-    TICK_SECONDS,
     ask_for,
-    fresh_html,
     link_to_incident,
     metrics_warning,
     no_runs_html,
@@ -99,14 +98,13 @@ def about_one_run(wanted: str, known: bool) -> None:
         st.button("Show all runs", type="tertiary", on_click=ask_for)
 
 
-@st.fragment(run_every=TICK_SECONDS)
 def page() -> None:
-    """Draw the page, again at every tick."""
+    """Draw the page."""
     snapshot, seconds = news()
     now = rfc3339(seconds)
     if not snapshot.states:
         outside = outside_alerts(snapshot, seconds)
-        st.html(page_head(headline((), fleet_alarms(outside.standing, ())), "", fresh_html(snapshot, seconds)))
+        live_head(headline((), fleet_alarms(outside.standing, ())), "", snapshot, seconds)
         metrics_warning(snapshot, seconds)
         st.html(empty(no_runs_html()))
         alerts(outside, snapshot, now, seconds)
@@ -117,9 +115,7 @@ def page() -> None:
     outside = outside_alerts(snapshot, seconds)
     found = runs_of(snapshot, outside, now)
     fleet = fleet_alarms(outside.standing, snapshot.states)
-    st.html(
-        page_head(headline(found, fleet), consequence(found), f"{fresh_html(snapshot, seconds)} · {now[11:19]} UTC")
-    )
+    live_head(headline(found, fleet), consequence(found), snapshot, seconds, clock=True)
     metrics_warning(snapshot, seconds)
     warnings = "".join(unreadable_warning(row.state) for row in found)
     if warnings:
