@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry
 from tests.app.pages import NOW, markup, open_page, shown
 from tests.app.test_store import FakeLedger
 from tests.conftest import Clock
+from tests.e2e.real_servers import free_port, wait_for
 from tests.exporter.test_run_metrics import View
 from tests.exporter.test_scenarios import demo, gradient, resume
 
@@ -34,7 +35,7 @@ from lastgood_console.desk import Desk, Saying, Visitor
 from lastgood_console.export.document import dumps, loads, to_document
 from lastgood_console.export.formats import FORMATS, render
 from lastgood_console.people_journal import PeopleJournal
-from lastgood_console.sources.both import RunsFromMetrics, joined
+from lastgood_console.sources.both import RunsFromMetrics, joined, pause_seconds
 from lastgood_console.sources.client import Credentials, MetricsError, PrometheusClient, Series
 from lastgood_console.sources.ledger_series import by_run
 from lastgood_console.sources.runs_from_metrics import run_state
@@ -56,11 +57,11 @@ class Asked:
 class Metrics:
     """A real HTTP server that answers as a test says, and remembers what it was asked."""
 
-    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+    def __init__(self, context: ssl.SSLContext | None = None, port: int = 0) -> None:
         self.asked: list[Asked] = []
         self.answer: Answer = lambda asked: (200, json.dumps(EMPTY).encode())
         self.headers: dict[str, str] = {}
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
         if context is not None:
             self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         scheme = "https" if context else "http"
@@ -373,6 +374,63 @@ def test_what_was_known_stays_while_the_server_is_away_and_its_trouble_has_an_ag
     metrics.says(vector(series_of(gradient().state())))
     runs.ask()
     assert (runs.said().problem, runs.said().since) == ("", None)
+
+
+def test_a_server_that_fails_is_asked_again_soon_and_then_less_and_less_often() -> None:
+    assert [pause_seconds(failures, 15.0) for failures in range(7)] == [15, 1, 2, 4, 8, 15, 15]
+    assert pause_seconds(10_000, 15.0) == 15
+    assert pause_seconds(3, 0.5) == 0.5
+
+
+def test_a_server_that_comes_up_late_is_waited_for_and_found_soon() -> None:
+    port = free_port()
+    runs = RunsFromMetrics(PrometheusClient(f"http://127.0.0.1:{port}"), lambda: ())
+    runs.start()
+    wait_for(lambda: runs.said().problem, 5)
+    assert runs.said().problem == f"waiting for http://127.0.0.1:{port}, which does not answer yet"
+    assert runs.said().since is None
+    time.sleep(2)
+    server = Metrics(port=port)
+    server.says(vector(series_of(gradient().state())))
+    came = time.monotonic()
+    wait_for(lambda: runs.said().states, 10)
+    assert (list(runs.said().states), runs.said().problem) == (["llama-7b"], "")
+    assert time.monotonic() - came < 6  # after 1, 2 and 4 s; the usual time would be 15
+    runs.stop()
+    server.close()
+
+
+def test_one_that_does_not_answer_for_a_minute_is_in_trouble_since_the_start(clock: Clock) -> None:
+    runs = RunsFromMetrics(PrometheusClient(f"http://127.0.0.1:{free_port()}"), lambda: (), clock)
+    runs.start(3600)
+    wait_for(lambda: runs.said().problem, 5)
+    runs.stop()
+    began = clock.now
+    clock.advance(59)
+    runs.ask()
+    assert "waiting for" in runs.said().problem
+    clock.advance(2)
+    runs.ask()
+    assert ("does not answer: Connection refused" in runs.said().problem, runs.said().since) == (True, began)
+
+
+@pytest.mark.parametrize(("status", "says", "waits"), [(401, "refuses us", False), (503, "waiting for", True)])
+def test_what_no_waiting_helps_against_is_said_at_once(metrics: Metrics, status: int, says: str, waits: bool) -> None:
+    metrics.says(b"not ready", status)
+    runs = RunsFromMetrics(PrometheusClient(metrics.url), lambda: ())
+    runs.start(3600)
+    wait_for(lambda: runs.said().problem, 5)
+    runs.stop()
+    assert (says in runs.said().problem, runs.said().since is None) == (True, waits)
+
+
+def test_a_server_that_is_waited_for_alarms_nobody_on_a_page() -> None:
+    app = open_page(gradient().state())
+    store = current()
+    store._snapshot = replace(store.snapshot(), metrics_problem="waiting for <b>x</b>")
+    assert "Metrics: waiting for <b>x</b>." in shown(app.run())
+    assert "lg-warn" not in markup(app).partition("Metrics: waiting")[0].rpartition("<div")[2]
+    assert "<b>x</b>" not in markup(app)
 
 
 def test_runs_that_the_journals_tell_are_not_asked_for(metrics: Metrics) -> None:

@@ -50,11 +50,31 @@ def test_a_missing_program_is_named_with_what_to_install() -> None:
 
 def test_every_part_listens_on_this_machine_alone_and_alertmanager_gossips_with_nobody(tmp_path: Path) -> None:
     console, alertmanager, prometheus = layout(tmp_path).parts(PROGRAMS)
-    assert console.command[-6:] == ("--host", "127.0.0.1", "--port", "8490", "--state", "state")
+    own = ("--host", "127.0.0.1", "--port", "8490", "--state", "state", "--prometheus", "http://127.0.0.1:9090")
+    assert console.command[-8:] == own
     assert "--web.listen-address=127.0.0.1:9093" in alertmanager.command
     assert "--cluster.listen-address=" in alertmanager.command
     assert "--web.listen-address=127.0.0.1:9090" in prometheus.command
     assert prometheus.health == "http://127.0.0.1:9090/-/ready"
+
+
+def test_the_console_is_not_given_what_opens_another_prometheus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LASTGOOD_PROMETHEUS", "http://prometheus.example")
+    monkeypatch.setenv("LASTGOOD_PROMETHEUS_TOKEN", "s3cret")
+    monkeypatch.setenv("LASTGOOD_TOKEN", "own")
+    console, _, prometheus = layout(tmp_path).parts(PROGRAMS)
+    assert not any(name.startswith("LASTGOOD_PROMETHEUS") for name in console.environment)
+    assert console.environment["LASTGOOD_TOKEN"] == "own"
+    assert prometheus.environment["LASTGOOD_PROMETHEUS_TOKEN"] == "s3cret"
+    tells = [sys.executable, "-c", "import os; print(sorted(n for n in os.environ if n.startswith('LASTGOOD_')))"]
+    said: list[str] = []
+    with Parts() as parts:
+        parts.start(replace(console, command=tells), said.append)
+        while parts.code_of("console") is None:
+            time.sleep(0.05)
+    assert said == ["['LASTGOOD_METRICS_ADDRESS', 'LASTGOOD_TOKEN']"]
 
 
 def test_the_configurations_name_the_console_and_the_token_stands_in_a_file_of_its_own(tmp_path: Path) -> None:

@@ -157,6 +157,11 @@ def test_the_console_listens_where_the_others_look_for_it() -> None:
     assert "LASTGOOD_TOKEN" in console["environment"]
 
 
+def test_the_console_asks_the_prometheus_of_the_stack() -> None:
+    command = services()["console"]["command"]
+    assert command[command.index("--prometheus") + 1] == f"http://prometheus:{PORTS['prometheus']}"
+
+
 def test_the_trainer_s_ranks_have_a_name_that_prometheus_can_look_up() -> None:
     trainer = services()["trainer"]
     assert trainer["hostname"] == trainer["environment"]["LASTGOOD_METRICS_ADDRESS"] == "trainer"

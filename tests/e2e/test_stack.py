@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -17,6 +19,7 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.app.console_server import RUN, run_directory
 from tests.e2e.real_servers import free_port, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.prometheus, pytest.mark.usefixtures("programs")]
@@ -145,6 +148,38 @@ def test_rules_are_loaded_with_the_consoles_address_and_a_token_opens_the_consol
     assert [path.name for path in folder.iterdir() if path.is_file() and "s3cret" in path.read_text()] == ["token"]
     assert "s3cret" not in stack.text
     assert stack.end(signal.SIGTERM) == 0
+
+
+def test_a_run_that_journal_and_metrics_tell_is_there_once_and_stays_when_its_directory_is_gone(
+    tmp_path: Path, stacks: list[Stack]
+) -> None:
+    place = run_directory(tmp_path / "runs")
+    stack = Stack(tmp_path)
+    stacks.append(stack)
+    prometheus = stack.wait_for(r"prometheus +(http://\S+)")[1]
+    stack.wait_for("Ctrl-C ends all of it")
+    query = urllib.parse.quote("last_over_time(lastgood_run_step[5m])")
+    wait_for(lambda: get_json(f"{prometheus}/api/v1/query?query={query}")["data"]["result"], 30)
+
+    def told() -> list[tuple[str, list[str]]]:
+        return [
+            (run["run"], [i["id"] for i in run["incidents"]]) for run in get_json(f"{stack.console}/api/runs")["runs"]
+        ]
+
+    def devices() -> list[str]:
+        return [device["gpu_uuid"] for device in get_json(f"{stack.console}/api/nodes")["devices"]]
+
+    (once,) = told()
+    known = devices()
+    assert (once[0], len(once[1]), len(known)) == (RUN, 1, len(set(known)))
+    until = time.monotonic() + 20  # longer than the console leaves between two questions
+    while time.monotonic() < until:
+        assert (told(), devices()) == ([once], known)
+        time.sleep(1)
+    assert "does not answer" not in (tmp_path / "runs/.lastgood/stack/console.log").read_text()
+    shutil.rmtree(place)
+    wait_for(lambda: told() == [once], 60)
+    assert stack.end() == 0
 
 
 def test_when_a_part_ends_all_of_it_ends_and_its_last_words_are_shown(tmp_path: Path, stacks: list[Stack]) -> None:

@@ -54,11 +54,16 @@ def origin_note(state: RunState) -> str:
 
 
 def metrics_note(problem: str, since: float | None, now: float) -> str:
-    """Say what is wrong with the metrics server, and for how long; nothing when nothing is. Times: unix seconds."""
+    """Say what is wrong with the metrics server, and since when; nothing when nothing is. Times: unix seconds.
+
+    Without ``since`` the server is only waited for, which alarms nobody.
+    """
     if not problem:
         return ""
-    age = f", for {age_text(now - since)}" if since is not None else ""
-    words = f"Metrics: {problem}{age}. Trends, and runs without a run directory, are as they were before, or missing."
+    if since is None:
+        return f'<div class="lg-caption">{escape(f"Metrics: {problem}.")}</div>'
+    missing = "Trends, and runs without a run directory, are as they were before, or missing."
+    words = f"Metrics: {problem}, for {age_text(now - since)}. {missing}"
     return f'<div class="lg-warn">{symbol("warning")}<span>{escape(words)}</span></div>'
 
 

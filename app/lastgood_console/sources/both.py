@@ -4,6 +4,9 @@ A metrics server is asked in a thread of its own and at its own pace, so that a 
 read what it last said. Runs that a ledger somewhere tells now are asked for at every look; runs that none tells any
 more are looked for now and then, and then as they were at the last scrape that saw them: one moment for all of their
 series, so that nothing is mixed. Its trouble is one sentence.
+
+A server that fails is asked again soon, then less and less often. One that is started together with the console takes
+a while until it answers for the first time: so long it is waited for, which is no trouble.
 """
 
 from __future__ import annotations
@@ -20,11 +23,15 @@ from typing import Final
 from lastgood.catalogue import PREFIX
 from lastgood.events import is_slug
 from lastgood.state import RunState
-from lastgood_console.sources.client import MetricsError, PrometheusClient
+from lastgood_console.sources.client import MetricsError, NoAnswer, PrometheusClient
 from lastgood_console.sources.ledger_series import READ_AT, by_run, selector
 from lastgood_console.sources.runs_from_metrics import run_state
 
 EVERY_SECONDS: Final = 15.0
+RETRY_SECONDS: Final = 1.0
+"""After the first failure; twice as long after each further one, up to the usual time."""
+START_SECONDS: Final = 60.0
+"""So long a server that has never answered yet is waited for."""
 LOOK_BACK_SECONDS: Final = 300.0
 """So often runs that no ledger tells any more are looked for."""
 REMEMBERED: Final = "14d"
@@ -40,7 +47,10 @@ log = logging.getLogger("lastgood.console")
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What a metrics server last said. ``problem``: its trouble in a sentence, ``since`` (unix seconds) it has it."""
+    """What a metrics server last said. ``problem``: its trouble in a sentence, ``since`` (unix seconds) it has it.
+
+    Without ``since`` it is no trouble yet: the server is waited for.
+    """
 
     states: Mapping[str, RunState] = field(default_factory=dict)
     read_at: float | None = None
@@ -56,6 +66,11 @@ def joined(own: Mapping[str, RunState], remembered: Mapping[str, RunState]) -> d
         if ours is None or not ours.attempts:
             runs[name] = replace(state, annotations=ours.annotations) if ours else state
     return dict(sorted(runs.items()))
+
+
+def pause_seconds(failures: int, every_seconds: float) -> float:
+    """Return how long to leave a server alone after so many failures in a row. Pure."""
+    return min(every_seconds, RETRY_SECONDS * 2.0 ** min(failures - 1, 16)) if failures else every_seconds
 
 
 class RunsFromMetrics:
@@ -74,6 +89,7 @@ class RunsFromMetrics:
         self._live: frozenset[str] = frozenset()
         self._gone: dict[str, tuple[float, RunState]] = {}  # run -> (when it was last told, how it stood then)
         self._looked_back_at: float | None = None
+        self._started_at, self._failures = -math.inf, 0
         self._stop = Signal()
         self._thread: Thread | None = None
 
@@ -85,11 +101,13 @@ class RunsFromMetrics:
     def ask(self) -> None:
         """Ask for news. Never raises: trouble is part of what was said."""
         now, before = self._clock(), self.said()
+        self._failures += 1
         try:
             states, warning = self._news(now, before)
             said = Remembered(states, now, warning, before.since or now if warning else None)
+            self._failures = 0
         except MetricsError as problem:
-            said = replace(before, problem=str(problem), since=before.since or now)
+            said = self._trouble(problem, now, before)
         except Exception as problem:  # whatever a server sends, the pages go on
             log.exception("the answer of the metrics server could not be read")
             words = f"{self._client.shown} answers what cannot be read ({type(problem).__name__})"
@@ -97,6 +115,12 @@ class RunsFromMetrics:
         with self._lock:
             self._said = said
         self._changed()
+
+    def _trouble(self, problem: MetricsError, now: float, before: Remembered) -> Remembered:
+        if isinstance(problem, NoAnswer) and before.read_at is None and 0 <= now - self._started_at < START_SECONDS:
+            return replace(before, problem=f"waiting for {self._client.shown}, which does not answer yet", since=None)
+        waited = before.problem and before.since is None
+        return replace(before, problem=str(problem), since=before.since or (self._started_at if waited else now))
 
     def _news(self, now: float, before: Remembered) -> tuple[dict[str, RunState], str]:
         known = frozenset(self._known())
@@ -144,7 +168,8 @@ class RunsFromMetrics:
         return (read_at, states[run]) if run in states else None
 
     def start(self, every_seconds: float = EVERY_SECONDS) -> None:
-        """Ask now and from now on, in a daemon thread."""
+        """Ask now and from now on, in a daemon thread. ``every_seconds``: the usual time between two questions."""
+        self._started_at = self._clock()
         self._thread = Thread(target=self._run, args=(every_seconds,), name="lastgood-metrics", daemon=True)
         self._thread.start()
 
@@ -154,5 +179,5 @@ class RunsFromMetrics:
 
     def _run(self, every_seconds: float) -> None:
         self.ask()
-        while not self._stop.wait(every_seconds):
+        while not self._stop.wait(pause_seconds(self._failures, every_seconds)):
             self.ask()

@@ -28,6 +28,7 @@ SECONDS: Final = 10.0
 MOST_BYTES: Final = 32 << 20
 VARIABLE: Final = "LASTGOOD_PROMETHEUS"
 EXAMPLE: Final = "http://prometheus.example:9090"
+_NOT_READY: Final = frozenset((502, 503, 504))
 
 Labels = Mapping[str, str]
 Samples = tuple[tuple[float, float], ...]
@@ -36,6 +37,10 @@ Samples = tuple[tuple[float, float], ...]
 
 class MetricsError(LastgoodError):
     """The metrics server did not answer as it should: the message says what happened and the way out."""
+
+
+class NoAnswer(MetricsError):
+    """Nothing answers at the address, or what answers says that it is not ready yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,8 @@ class PrometheusClient:
         answer = self._post(f"{self._address.path.rstrip('/')}/api/v1/{what}", urlencode(form).encode(), within)
         content = _content(answer)
         if answer.status != 200:
-            raise MetricsError(f"{self.shown} {_refusal(answer, content)}")
+            kind = NoAnswer if answer.status in _NOT_READY else MetricsError
+            raise kind(f"{self.shown} {_refusal(answer, content)}")
         if not isinstance(content, dict) or content.get("status") != "success":
             raise MetricsError(f"{self.shown} answers, but not as Prometheus does: give the base address of its API")
         try:
@@ -134,7 +140,7 @@ class PrometheusClient:
             ) from None
         except (OSError, http.client.HTTPException) as problem:
             said = (problem.strerror if isinstance(problem, OSError) else "") or str(problem) or type(problem).__name__
-            raise MetricsError(f"{self.shown} does not answer: {short(said)}") from None
+            raise NoAnswer(f"{self.shown} does not answer: {short(said)}") from None
 
 
 def _content(answer: Answer) -> Any:

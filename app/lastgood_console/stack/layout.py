@@ -6,7 +6,7 @@ import fcntl
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,7 @@ from lastgood.errors import ConfigError
 from lastgood_alerts.prometheus import rules_yaml
 from lastgood_alerts.server_configs import alertmanager_config, prometheus_config
 from lastgood_console.server import free_port
+from lastgood_console.sources.client import VARIABLE
 from lastgood_console.stack.parts import Part
 
 HOST: Final = "127.0.0.1"
@@ -46,9 +47,13 @@ class Layout:
     token: str | None = None
 
     def parts(self, programs: dict[str, str]) -> tuple[Part, Part, Part]:
-        """Return console, Alertmanager and Prometheus, in the order in which they start."""
+        """Return console, Alertmanager and Prometheus, in the order in which they start.
+
+        The console asks the Prometheus of this stack: what is shown to another is none of its business.
+        """
+        console = self._part("console", "/healthz", *console_command(self.runs, self.ports, self.state))
         return (
-            self._part("console", "/healthz", *console_command(self.runs, self.ports.console, self.state)),
+            replace(console, keeps_back=VARIABLE),
             self._part(
                 "alertmanager", "/-/ready", programs["alertmanager"],
                 f"--config.file={self.folder / 'alertmanager.yml'}",
@@ -105,10 +110,11 @@ class Layout:
         return Part(name, command, self.folder / f"{name}.log", f"{self.ports.url(name)}{health}")
 
 
-def console_command(runs: Sequence[Path], port: int, state: Path) -> list[str]:
-    """Return the command line of the console."""
+def console_command(runs: Sequence[Path], ports: Ports, state: Path) -> list[str]:
+    """Return the command line of the console. It starts first, and waits for Prometheus by itself."""
     command = [sys.executable, "-m", "lastgood_console.cli", "console", *map(str, runs)]
-    return [*command, "--host", HOST, "--port", str(port), "--state", str(state)]
+    command += ["--host", HOST, "--port", str(ports.console), "--state", str(state)]
+    return [*command, "--prometheus", ports.url("prometheus")]
 
 
 @contextmanager

@@ -8,6 +8,7 @@ ended, the stack ends too, for nothing would end the parts any more.
 from __future__ import annotations
 
 import http.client
+import os
 import subprocess
 import sys
 import threading
@@ -34,12 +35,22 @@ class PartError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A process of the stack. ``health`` is the address that answers 200 when it is ready, where it has one."""
+    """A process of the stack. ``health`` is the address that answers 200 when it is ready, where it has one.
+
+    ``keeps_back``: it is given no variable of the environment whose name begins so.
+    """
 
     name: str
     command: Sequence[str]
     log: Path
     health: str = ""
+    keeps_back: str = ""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the environment that it is given."""
+        kept = self.keeps_back
+        return {name: value for name, value in os.environ.items() if not (kept and name.startswith(kept))}
 
 
 class Parts:
@@ -78,7 +89,7 @@ class Parts:
         try:
             process = subprocess.Popen(
                 part.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if tell else log,
-                stderr=subprocess.STDOUT, start_new_session=True,
+                stderr=subprocess.STDOUT, start_new_session=True, env=part.environment,
             )  # fmt: skip
         except OSError as problem:
             log.close()
