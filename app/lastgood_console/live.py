@@ -7,12 +7,13 @@ page that is open and shows nothing new costs next to nothing, in the server and
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import streamlit as st
 
-from lastgood_console.components.heads import page_head, rfc3339
+from lastgood_console.components.heads import page_head
 from lastgood_console.export.tokens import ThemeName
 from lastgood_console.pause import news
 from lastgood_console.shell import TICK_SECONDS, fresh_html, theme_name
@@ -20,6 +21,7 @@ from lastgood_console.store import Snapshot
 
 DRAWN_SECONDS: Final = 10.0
 """So old the ages on a page may become, beside that of its data."""
+Right = Callable[[Snapshot, float], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +37,19 @@ class Drawn:
         return (number, theme) != (self.number, self.theme) or now - self.at >= DRAWN_SECONDS
 
 
-def live_head(headline: str, consequence: str, snapshot: Snapshot, seconds: float, *, clock: bool = False) -> None:
-    """Draw the head of a page, which keeps it live. ``clock``: with the time of day in it.
+def live_head(
+    headline: str, consequence: str, snapshot: Snapshot, seconds: float, *, right: Right = fresh_html
+) -> None:
+    """Draw the head of a page, which keeps it live. ``right``: what stands at its right, as HTML, at every tick anew.
 
     The caller draws the rest of the page from the same snapshot, outside any fragment. ``seconds``: unix seconds.
     """
-    _head(headline, consequence, Drawn(snapshot.number, seconds, theme_name()), clock)
+    _head(headline, consequence, Drawn(snapshot.number, seconds, theme_name()), right)
 
 
 @st.fragment(run_every=TICK_SECONDS)
-def _head(headline: str, consequence: str, drawn: Drawn, clock: bool) -> None:
+def _head(headline: str, consequence: str, drawn: Drawn, right: Right) -> None:
     snapshot, seconds = news()
     if drawn.is_old(snapshot.number, seconds, theme_name()):
         st.rerun()
-    fresh = fresh_html(snapshot, seconds)
-    st.html(page_head(headline, consequence, f"{fresh} · {rfc3339(seconds)[11:19]} UTC" if clock else fresh))
+    st.html(page_head(headline, consequence, right(snapshot, seconds)))

@@ -12,6 +12,8 @@ from tests.app.streamlit_tab import Tab
 
 from lastgood_console.live import DRAWN_SECONDS, Drawn
 
+PAGES = ["", "nodes", "checkpoints"]
+
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
@@ -32,7 +34,7 @@ def opened(tab: Tab, page: str) -> tuple[int, str]:
     return tab.drawn(), part
 
 
-@pytest.mark.parametrize("page", ["", "nodes"])
+@pytest.mark.parametrize("page", PAGES)
 def test_a_tick_without_news_draws_the_head_alone(console: Console, page: str) -> None:
     with Tab(console, {}) as tab:
         whole, part = opened(tab, page)
@@ -40,10 +42,10 @@ def test_a_tick_without_news_draws_the_head_alone(console: Console, page: str) -
         said = tab.ask(part=part)
         assert b"data " in said
         assert b" old" in said
-        assert tab.drawn() <= 2 < 20 < whole
+        assert tab.drawn() <= 2 < 10 < whole
 
 
-@pytest.mark.parametrize("page", ["", "nodes"])
+@pytest.mark.parametrize("page", PAGES)
 def test_a_tick_with_news_draws_the_whole_page(console: Console, runs: Path, page: str) -> None:
     with Tab(console, {}) as tab:
         whole, part = opened(tab, page)

@@ -23,10 +23,11 @@ from lastgood_console.components.alert_rows import (
 )
 from lastgood_console.components.alerts import path_html
 from lastgood_console.components.alerts_page import alerts_table, plain_rows, receiver_lines
-from lastgood_console.components.heads import empty, page_head, rfc3339, section
+from lastgood_console.components.heads import empty, rfc3339, section
 from lastgood_console.components.tables import MOST_ROWS
+from lastgood_console.live import live_head
 from lastgood_console.pause import news
-from lastgood_console.shell import TICK_SECONDS, address_choice, all_alerts, ask_for, fresh_html
+from lastgood_console.shell import address_choice, all_alerts, ask_for, fresh_html
 from lastgood_console.store import Snapshot
 
 ROW_HEIGHT = 30
@@ -100,15 +101,17 @@ def what_is_asked() -> dict[str, str]:
             for name, said in asked.items()}  # fmt: skip
 
 
-@st.fragment(run_every=TICK_SECONDS)
+def path_and_age(snapshot: Snapshot, seconds: float) -> str:
+    """Return whether the way alerts come is alive, and how old the data is."""
+    return f"{path_html(snapshot.heartbeats, seconds)} · {fresh_html(snapshot, seconds)}"
+
+
 def page() -> None:
-    """Draw the page, again at every tick."""
+    """Draw the page."""
     snapshot, seconds = news()
     now = rfc3339(seconds)
     found = listed(all_alerts(snapshot, seconds))
-    fresh, path = fresh_html(snapshot, seconds), path_html(snapshot.heartbeats, seconds)
-    words = consequence(found, snapshot.states)
-    st.html(page_head(headline(found), words, f"{path} · {fresh}"))
+    live_head(headline(found), consequence(found, snapshot.states), snapshot, seconds, right=path_and_age)
     if not (found.standing or found.over):
         nothing_yet()
         return

@@ -15,17 +15,16 @@ from lastgood_console.components.checkpoints_page import (
     plain_rows,
     wanted,
 )
-from lastgood_console.components.heads import empty, origin_note, page_head, section, unreadable_warning
+from lastgood_console.components.heads import empty, origin_note, section, unreadable_warning
 from lastgood_console.components.selection import select
 from lastgood_console.components.strip import key_html, layout, strip_html
 from lastgood_console.components.tables import MOST_ROWS
 from lastgood_console.export.origin import saves_words
+from lastgood_console.live import live_head
 from lastgood_console.pause import news
 from lastgood_console.shell import (
     OVERVIEW_PAGE,
-    TICK_SECONDS,
     address_choice,
-    fresh_html,
     link_to_incident,
     no_runs_html,
 )
@@ -77,21 +76,19 @@ def trust_table(state: RunState) -> None:
         st.html(checkpoints_html(state, shown=found[:MOST_ROWS]))
 
 
-@st.fragment(run_every=TICK_SECONDS)
 def page() -> None:
-    """Draw the page, again at every tick."""
+    """Draw the page."""
     snapshot, seconds = news()
-    fresh = fresh_html(snapshot, seconds)
     chosen = select(snapshot.states, st.query_params.get("run"), None)
     state = chosen.state
     if chosen.problem:
-        st.html(page_head("Nothing at this address.", chosen.problem, fresh))
+        live_head("Nothing at this address.", chosen.problem, snapshot, seconds)
         st.page_link(OVERVIEW_PAGE, label="Open overview")
     elif state is None:
-        st.html(page_head("No runs.", "", fresh))
+        live_head("No runs.", "", snapshot, seconds)
         st.html(empty(no_runs_html()))
     else:
-        st.html(page_head(headline(state), consequence(state), fresh))
+        live_head(headline(state), consequence(state), snapshot, seconds)
         if warning := origin_note(state) + unreadable_warning(state):
             st.html(warning)
         chooser(snapshot.states, state)

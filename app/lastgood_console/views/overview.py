@@ -24,6 +24,7 @@ from lastgood_console.shell import (
     ALERTS_PAGE,
     NODES_PAGE,
     ask_for,
+    fresh_html,
     link_to_incident,
     metrics_warning,
     no_runs_html,
@@ -98,6 +99,11 @@ def about_one_run(wanted: str, known: bool) -> None:
         st.button("Show all runs", type="tertiary", on_click=ask_for)
 
 
+def age_and_clock(snapshot: Snapshot, seconds: float) -> str:
+    """Return how old the data is, and the time of day, which tells a screen on the wall that it is alive."""
+    return f"{fresh_html(snapshot, seconds)} · {rfc3339(seconds)[11:19]} UTC"
+
+
 def page() -> None:
     """Draw the page."""
     snapshot, seconds = news()
@@ -115,7 +121,7 @@ def page() -> None:
     outside = outside_alerts(snapshot, seconds)
     found = runs_of(snapshot, outside, now)
     fleet = fleet_alarms(outside.standing, snapshot.states)
-    live_head(headline(found, fleet), consequence(found), snapshot, seconds, clock=True)
+    live_head(headline(found, fleet), consequence(found), snapshot, seconds, right=age_and_clock)
     metrics_warning(snapshot, seconds)
     warnings = "".join(unreadable_warning(row.state) for row in found)
     if warnings:
