@@ -16,7 +16,6 @@ from lastgood_console.actions import MOST_NAME_LETTERS
 from lastgood_console.characters import escape, one_line
 from lastgood_console.components.heads import page_head
 from lastgood_console.http.door import FAILED
-from lastgood_console.http.streamlit_session import origin
 
 NOT_SIGNED_IN: Final = "You came back without being signed in: try again, or see the console's log for the reason."
 
@@ -33,6 +32,8 @@ def gate() -> None:
     """Draw the way in, and nothing behind it, for a visitor who is not signed in."""
     if not _providers or _is_signed_in():
         return
+    from lastgood_console.http.streamlit_session import origin  # what it needs of Streamlit is checked with sign-in on
+
     st.html(page_head("Sign in to see the runs.", "This console shows them to people who are signed in.", ""))
     if note := elsewhere(st.context.headers.get("Origin", ""), origin(), st.get_option("server.baseUrlPath")):
         st.html(note)

@@ -30,7 +30,7 @@ CLIENT = "lastgood"
 CLIENT_SECRET = "the client's secret of tests"
 COOKIE_SECRET = "0123456789abcdef" * 4
 ADA = {"sub": "u-1", "name": "Ada Lovelace", "email": "ada@example.org", "email_verified": True}
-GRACE = {"sub": "u-2", "name": "Grace Hopper", "email": "grace@example.org", "email_verified": True}
+GRACE = {"sub": "u-2", "name": "Grace Brewster Murray Hopper", "email": "grace@example.org", "email_verified": True}
 LIFETIME_SECONDS = 300
 
 Fields = dict[str, str]
@@ -90,27 +90,29 @@ class Provider:
         self._server.server_close()
         self._thread.join(timeout=5)
 
-    def secrets_toml(self, redirect_uri: str) -> str:
-        """Return the file that lets a console use it, and register the redirect URI."""
+    def secrets_toml(self, redirect_uri: str, name: str = "") -> str:
+        """Return the file that lets a console use it, under a name or none, and register the redirect URI."""
         self.redirect_uris.add(redirect_uri)
+        table = f"[auth.{name}]\n" if name else ""
         return (
-            f'[auth]\nredirect_uri = "{redirect_uri}"\ncookie_secret = "{COOKIE_SECRET}"\n'
+            f'[auth]\nredirect_uri = "{redirect_uri}"\ncookie_secret = "{COOKIE_SECRET}"\n{table}'
             f'client_id = "{CLIENT}"\nclient_secret = "{CLIENT_SECRET}"\n'
             f'server_metadata_url = "{self.issuer}/.well-known/openid-configuration"\n'
         )
 
-    def passed(self) -> str:
-        """Return what a page gives to whoever presses its button: a signed pass to this provider."""
-        said = {"provider": "default", "exp": int(time.time()) + 60}
+    def passed(self, name: str = "") -> str:
+        """Return what a page gives to whoever presses its button: a signed pass to this provider, by its name."""
+        said = {"provider": name or "default", "exp": int(time.time()) + 60}
         return jwt.encode({"alg": "HS256"}, said, OctKey.import_key(COOKIE_SECRET))
 
-    def sign_in(self, console: str, who: str = "u-1", page: str = "/") -> tuple[httpx.Client, str]:
+    def sign_in(self, console: str, who: str = "u-1", page: str = "/", name: str = "") -> tuple[httpx.Client, str]:
         """Sign in at the console of that address as a browser does, coming from one of its pages.
 
         Return the client, and where it was led at the end. ``who``: a subject; any other refuses.
+        ``name``: of this provider in the console's file.
         """
         client = httpx.Client(headers={"referer": f"{console}{page}", "connection": "close"}, timeout=30)
-        there = client.get(f"{console}/auth/login", params={"provider": self.passed()})
+        there = client.get(f"{console}/auth/login", params={"provider": self.passed(name)})
         back = client.get(f"{there.headers['location'].replace('/authorize?', '/chosen?')}&who={who}")
         return client, client.get(back.headers["location"].replace("https:", "http:")).headers["location"]
 

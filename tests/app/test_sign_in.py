@@ -224,12 +224,15 @@ def provider() -> Iterator[Provider]:
 
 
 def signing_in(
-    provider: Provider, place: Path, base: str = "", *, scheme: str = "http", more: Sequence[str] = ()
+    provider: Provider, place: Path, base: str = "", *, address: str = "", name: str = "", more: Sequence[str] = ()
 ) -> Console:
-    """Return a console that asks people to sign in, not started yet. ``scheme``: as its visitors are said to come."""
+    """Return a console that asks people to sign in, not started yet.
+
+    ``address``: as its visitors come, where that is another; ``name``: of the provider.
+    """
     port = free_port("127.0.0.1", 18_700)
-    file = place / "secrets.toml"
-    file.write_text(provider.secrets_toml(f"{scheme}://127.0.0.1:{port}{base}/oauth2callback"), encoding="utf-8")
+    file, address = place / "secrets.toml", address.format(port=port) or f"http://127.0.0.1:{port}"
+    file.write_text(provider.secrets_toml(f"{address}{base}/oauth2callback", name), encoding="utf-8")
     file.chmod(0o600)
     options = ("--sign-in", str(file), *(("--base-path", base) if base else ()), *more)
     return Console(place, port=port, options=options, token=TOKEN)
@@ -493,10 +496,19 @@ def test_a_session_lasts_as_long_as_the_console_is_told(provider: Provider, tmp_
 
 
 def test_cookies_are_for_https_alone_where_visitors_come_over_https(provider: Provider, tmp_path: Path) -> None:
-    with signing_in(provider, tmp_path, scheme="https") as console:
+    with signing_in(provider, tmp_path, address="https://127.0.0.1:{port}") as console:
         client, led = provider.sign_in(console.address)
         assert (led, {cookie.secure for cookie in client.cookies.jar if cookie.name.startswith(USER)}) == ("/", {True})
         assert status(console, "/api/runs", cookies_of(client)) == 200
+
+
+def test_a_provider_with_a_name_has_a_button_of_its_own(provider: Provider, tmp_path: Path) -> None:
+    with signing_in(provider, tmp_path, name="okta-eu") as console:
+        with Tab(console, {}) as tab:
+            assert b"Sign in with okta-eu" in tab.ask(page="")
+        client, led = provider.sign_in(console.address, page=INCIDENT, name="okta-eu")
+        assert (led, client.get(f"{console.address}/api/runs").status_code) == (INCIDENT, 200)
+        assert client.get(f"{console.address}/auth/logout").headers["location"].startswith(f"{provider.issuer}/end?")
 
 
 def test_a_sign_out_that_cannot_be_kept_is_said_and_holds_all_the_same(provider: Provider, tmp_path: Path) -> None:

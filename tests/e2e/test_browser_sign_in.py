@@ -14,8 +14,10 @@ from tests.app.oidc_provider import Provider
 from tests.app.test_sign_in import SHOWN, signing_in
 from tests.e2e.test_browser import INCIDENT, Scheme, Visit
 from tests.e2e.test_browser_accessibility import severe
+from tests.e2e.test_nginx import PREFIX, nginx
 
 from lastgood_console.export.formats import FORMATS
+from lastgood_console.server import free_port
 
 pytestmark = pytest.mark.browser
 
@@ -107,6 +109,38 @@ def fits(page: Page, width: int) -> None:
         assert box["height"] < 45  # in one line
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.get_by_role("button", name="Continue refresh").click()
+
+
+def test_a_long_name_leaves_room_for_the_rest(browser: Browser, console: Console) -> None:
+    with Visit(browser, console, INCIDENT, 800) as visit:
+        sign_in(visit.page, "Continue as Grace")
+        expect(visit.page.locator(".lg-headline")).to_contain_text(HEADLINE, timeout=60_000)
+        fits(visit.page, 800)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strip", ["", "/"], ids=["passed", "stripped"])
+def test_all_of_it_works_through_a_proxy_below_a_prefix(
+    browser: Browser, provider: Provider, nginx_program: str, tmp_path: Path, strip: str
+) -> None:
+    run_directory(tmp_path)
+    proxy = f"http://127.0.0.1:{(port := free_port('127.0.0.1', 18_590))}"
+    with signing_in(provider, tmp_path, PREFIX, address=proxy) as own, nginx(nginx_program, tmp_path, own, port, strip):
+        page = browser.new_page()
+        try:
+            page.goto(proxy + PREFIX + INCIDENT)
+            expect_nothing(page)
+            sign_in(page)
+            expect(page.locator(".lg-headline")).to_contain_text(HEADLINE, timeout=60_000)
+            assert page.url == proxy + PREFIX + INCIDENT
+            assert page.request.get(f"{proxy}{PREFIX}/api/runs").status == 200
+            page.get_by_role("button", name="Sign out").click()
+            expect_nothing(page)
+            assert page.url == f"{proxy}{PREFIX}/"
+            page.goto(own.address + PREFIX)
+            expect(page.get_by_role("link", name=f"{proxy}{PREFIX}")).to_be_visible(timeout=60_000)
+        finally:
+            page.close()
 
 
 def test_who_signed_in_is_who_wrote_and_can_be_nobody_else(

@@ -6,6 +6,8 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -50,11 +52,19 @@ def proxy(
     request: pytest.FixtureRequest, nginx_program: str, console: Console, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
     """Return the address of the prefix at the proxy."""
-    place, port = tmp_path_factory.mktemp("nginx"), free_port("127.0.0.1", 18_490)
-    values = {"temporary": TEMPORARY, "port": port, "prefix": PREFIX, "console": console.port}
-    values |= {"strip": "/" if request.param == "stripped" else "", "user": "user root;" if os.getuid() == 0 else ""}
+    port = free_port("127.0.0.1", 18_490)
+    strip = "/" if request.param == "stripped" else ""
+    with nginx(nginx_program, tmp_path_factory.mktemp("nginx"), console, port, strip) as address:
+        yield address
+
+
+@contextmanager
+def nginx(program: str, place: Path, console: Console, port: int, strip: str) -> Iterator[str]:
+    """Put an nginx before a console and return the address of the prefix there. ``strip``: "/" takes the prefix off."""
+    values = {"temporary": TEMPORARY, "port": port, "prefix": PREFIX, "console": console.port, "strip": strip}
+    values["user"] = "user root;" if os.getuid() == 0 else ""
     (place / "nginx.conf").write_text(CONFIG % values, encoding="utf-8")
-    with subprocess.Popen([nginx_program, "-p", str(place), "-c", "nginx.conf", "-e", "stderr"]) as server:
+    with subprocess.Popen([program, "-p", str(place), "-c", "nginx.conf", "-e", "stderr"]) as server:
         try:
             wait_for(f"http://127.0.0.1:{port}{PREFIX}/healthz")
             yield f"http://127.0.0.1:{port}{PREFIX}"
