@@ -132,6 +132,7 @@ def _serve(served: Served, config: Mapping[str, Any]) -> None:
     from starlette.middleware import Middleware
 
     from lastgood_console.http.at_once import answer_at_once
+    from lastgood_console.http.bundle import Bundle, frontend_files
     from lastgood_console.http.door import Door
     from lastgood_console.http.front import Front
     from lastgood_console.http.routes import application
@@ -139,6 +140,7 @@ def _serve(served: Served, config: Mapping[str, Any]) -> None:
     before = [Middleware(Front, api=application(served), access=served.access, base=served.base)]
     if sessions := served.access.sessions:
         before.append(Middleware(Door, sessions=sessions, base=served.base))
+    before.append(Middleware(Bundle, files=frontend_files(), base=served.base))
     app = st.App(str(files("lastgood_console") / "app.py"), middleware=before)
     answer_at_once()
     served.store.start()
