@@ -296,6 +296,12 @@ def test_health_is_open_and_what_streamlit_serves_beside_pages_is_not(console: C
     assert ada.get(f"{console.address}/_stcore/metrics").status_code == 200
 
 
+def test_no_browser_keeps_what_is_only_for_who_is_signed_in(console: Console, ada: httpx.Client) -> None:
+    for path in ("/api/runs", "/metrics", "/media/0123.json", "/api/nothing"):
+        assert ada.get(console.address + path).headers["cache-control"] == "no-store"
+        assert console.get(path).headers["cache-control"] == "no-store"
+
+
 def test_a_session_as_streamlit_signs_it_is_taken_while_it_is_young(console: Console) -> None:
     assert status(console, "/api/runs", signed(console)) == 200
     assert status(console, "/api/runs", signed(console, age=SESSION_DAYS * DAY - 60)) == 200

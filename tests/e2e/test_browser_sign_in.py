@@ -179,6 +179,20 @@ def test_an_export_is_downloaded_by_who_is_signed_in(browser: Browser, console: 
         assert console.get(f"/media/{waiting.value.url.rpartition('/')[2]}").status_code == 401
 
 
+def test_a_report_is_not_shown_again_after_a_sign_out(browser: Browser, console: Console) -> None:
+    with Visit(browser, console, INCIDENT) as visit:
+        page = visit.page
+        sign_in(page)
+        page.get_by_role("button", name="Sign out").wait_for(timeout=60_000)
+        run = page.request.get(f"{console.address}/api/runs").json()["runs"][0]
+        page.goto(console.address + run["incidents"][0]["exports"]["html"])
+        expect(page.locator("body")).to_contain_text(HEADLINE)
+        page.goto(f"{console.address}/auth/logout")
+        expect_nothing(page)
+        page.go_back()
+        expect(page.locator("body")).to_contain_text("sign in on the console's pages first")
+
+
 def test_a_sign_out_clears_the_other_tabs_of_the_browser(browser: Browser, console: Console) -> None:
     with Visit(browser, console, INCIDENT) as visit:
         sign_in(visit.page)

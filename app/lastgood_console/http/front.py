@@ -7,9 +7,10 @@ need not know of it. So a path without the prefix means the same as one with it.
 
 from __future__ import annotations
 
+from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lastgood_console.http.access import REFUSED, Access
 from lastgood_console.http.responses import problem
@@ -31,15 +32,29 @@ class Front:
             return await self._app(scope, receive, send)
         path = without_base(scope["path"], self._base)
         if scope["type"] == "http":
+            closed = any(is_below(path, one) for one in CLOSED)
+            if self._access.sign_in and (closed or is_ours(path)):
+                send = not_kept(send)
             if is_ours(path):
                 return await self._api({**scope, "path": path}, receive, send)
-            if any(is_below(path, one) for one in CLOSED) and not self._access.may_read(HTTPConnection(scope)):
+            if closed and not self._access.may_read(HTTPConnection(scope)):
                 return await problem(401, REFUSED)(scope, receive, send)
             if self._base and scope["path"] == self._base:  # links on a page are relative: its folder must be named
                 query = scope["query_string"].decode("latin-1")
                 there = RedirectResponse(f"{self._base}/{'?' if query else ''}{query}")
                 return await there(scope, receive, send)
         await self._app({**scope, "path": self._base + path}, receive, send)
+
+
+def not_kept(send: Send) -> Send:
+    """Let no browser keep an answer: it would show it again, by its back button, to whoever comes after a sign-out."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message)["cache-control"] = "no-store"
+        await send(message)
+
+    return sent
 
 
 def without_base(path: str, base: str) -> str:
