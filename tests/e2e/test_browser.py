@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -58,7 +59,7 @@ class Visit:
 
     def _look(self, response: Response) -> None:
         # on a deep link Streamlit looks for itself below the page's path before it looks at the root
-        if response.status >= 400 and "/incident/_stcore/" not in response.url:
+        if response.status >= 400 and not re.search(r"//[^/]+/\w+/_stcore/", response.url):
             self.problems.append(f"{response.status} {response.url}")
 
     def charts(self) -> None:
