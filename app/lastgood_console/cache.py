@@ -119,6 +119,11 @@ def _version(state: RunState) -> str:
     return state.events_digest + "".join(c.trust[:2] for c in state.checkpoints)
 
 
+def _with_streams(spec: Spec) -> Spec:
+    """Return a specification with its data sets as Arrow streams, as Streamlit sends them on."""
+    return {**spec, "datasets": {name: arrow_bytes(rows) for name, rows in spec["datasets"].items()}}
+
+
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _story(_state: RunState, _incident: Incident, run: str, incident: str, version: str) -> tuple[TimelineEntry, ...]:
     return story(condensed(entries(_state, _incident)))
@@ -137,12 +142,12 @@ def _node_cells(
 
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _node_map(_found: Sequence[NodeCell], version: Hashable, measure: Measure, picked: str, theme: ThemeName) -> Spec:
-    return node_map(_found, measure, theme, picked=picked)
+    return _with_streams(node_map(_found, measure, theme, picked=picked))
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)
 def _fleet_map(_found: Sequence[NodeCell], version: Hashable, theme: ThemeName) -> Spec:
-    return fleet_map(_found, theme)
+    return _with_streams(fleet_map(_found, theme))
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
@@ -165,8 +170,7 @@ def _timeline(
     _state: RunState, _incident: Incident, run: str, incident: str, version: str, frame: Frame, theme: ThemeName
 ) -> Spec:
     drawn = picture(_state, _incident, step_clock(_state), frame, theme)
-    datasets = {name: arrow_bytes(rows) for name, rows in drawn.rows.items()}
-    return {**timeline_spec(drawn.lanes, theme), "datasets": datasets}
+    return _with_streams({**timeline_spec(drawn.lanes, theme), "datasets": drawn.rows})
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)

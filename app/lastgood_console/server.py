@@ -34,6 +34,7 @@ from lastgood_console.sources.both import RunsFromMetrics
 from lastgood_console.sources.client import Credentials, PrometheusClient
 from lastgood_console.sources.trends import Trends
 from lastgood_console.store import Store, use
+from lastgood_console.warming import warm_up
 
 if TYPE_CHECKING:
     from lastgood_console.http.handlers import Served
@@ -144,7 +145,7 @@ def _serve(served: Served, config: Mapping[str, Any]) -> None:
     app = st.App(str(files("lastgood_console") / "app.py"), middleware=before)
     answer_at_once()
     served.store.start()
-    keep_from_collector()
+    warm_up(served.store, then=keep_from_collector)
     try:
         app.run(config=config)
     except KeyboardInterrupt:
