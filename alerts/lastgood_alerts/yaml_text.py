@@ -12,7 +12,7 @@ from typing import Final
 
 Data = Mapping[str, "Data"] | Sequence["Data"] | str | int | float | bool | None
 
-_PLAIN: Final = re.compile(r"^[A-Za-z_/][A-Za-z0-9_./-]*$")
+_PLAIN: Final = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*")
 _EXPONENT: Final = re.compile(r"^(-?\d+)e")
 """The beginning of a number such as 5e-324, which YAML 1.1 takes for a text without a dot."""
 _WORDS: Final = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
@@ -61,7 +61,7 @@ def _scalar(value: Data) -> str:
 
 
 def _string(text: str) -> str:
-    if _PLAIN.match(text) and text.lower() not in _WORDS:
+    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
     if text.isprintable():
         return "'" + text.replace("'", "''") + "'"

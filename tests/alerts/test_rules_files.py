@@ -154,6 +154,7 @@ plain = st.recursive(
 )
 
 
+@example({"ends a line\n": "too\n"})
 @example({"small and large": [5e-324, -1e16, 1.5e300]})
 @given(st.dictionaries(st.text(), plain, min_size=1, max_size=4))
 def test_yaml_is_read_back_as_it_was_written(data: dict[str, Any]) -> None:
