@@ -27,7 +27,7 @@ from typing import Final, Literal, get_args
 Severity = Literal["critical", "warning", "info"]
 """critical: wake somebody. warning: look in working hours. info: never notify on its own."""
 Operator = Literal[">", ">=", "<", "<="]
-Link = Literal["incident", "node", "run", "console"]
+Link = Literal["incident", "node", "run", "alerts"]
 """Which page of the console an alert leads to. Without a label incident: to the newest open one of the run."""
 
 SEVERITIES: Final = get_args(Severity)

@@ -27,7 +27,7 @@ from lastgood_alerts.sides import LAST_GOOD, worst_side
 
 def _node_rule(
     name: str, severity: Severity, per_node: Recording, worst: Recording, operator: Operator, threshold: float, *,
-    unit: str, summary: str, description: str, measured: str, meaning: str, change: str, for_seconds: int = 0,
+    unit: str, summary: str, description: str, meaning: str, change: str, for_seconds: int = 0,
 ) -> Rule:  # fmt: skip
     """Build a rule with one instance per node beyond the threshold; ``worst`` is the rank that stands out most."""
     pick = "min" if operator.startswith("<") else "max"
@@ -45,7 +45,7 @@ def _node_rule(
         summary=f"{summary} {{last_good}}",
         description=f"{description} {{last_good}}",
         link="node",
-        sides=(LAST_GOOD, worst_side(named(worst.name, operator), measured=measured)),
+        sides=(LAST_GOOD, worst_side(named(worst.name, operator))),
         change=change,
     )
 
@@ -55,12 +55,11 @@ GRAD_NORM_OUTLIER: Final = _node_rule(
     unit="robust standard deviations from the median",
     for_seconds=t.GRAD_NORM_SECONDS,
     meaning="A rank's gradient norm is far from those of the other ranks. It accuses nobody.",
-    summary="Gradient norm off in run {run}, node {node}: {worst}.",
+    summary="Gradient norm off in run {run}, node {node}: {worst}, {value} deviations.",
     description=(
         "In run {run} the local gradient norm of {worst} is {value} robust standard deviations from the median over "
         "the ranks (node {node}). Data can do this: nobody is accused. The next replay decides; watch this rank."
     ),
-    measured="{value} deviations",
     change="`GRAD_NORM_SPREADS`: higher when batches differ much in length.",
 )  # fmt: skip
 
@@ -69,12 +68,11 @@ THERMAL_MARGIN_LOW: Final = _node_rule(
     unit="degrees Celsius left",
     for_seconds=t.MARGIN_SECONDS,
     meaning="A GPU is within a few degrees of the limit at which it slows itself down. Needs our device series.",
-    summary="Hot GPU in run {run}, node {node}: {worst}.",
+    summary="Hot GPU in run {run}, node {node}: {worst}, {value} °C left.",
     description=(
         "On node {node} of run {run} the hottest is {worst}: {value} °C are left before it slows itself down, by its "
         "own limit. Every rank then waits for it. Look at cooling, and at whether the whole node or rack is hot."
     ),
-    measured="{value} °C left",
     change="`MARGIN_CELSIUS`: lower when the fleet runs hot by design.",
 )  # fmt: skip
 
@@ -83,12 +81,11 @@ POWER_DEVIATES: Final = _node_rule(
     unit="percent from the median",
     for_seconds=t.POWER_SECONDS,
     meaning="A GPU draws much more or less power than the median of its run. It accuses nobody.",
-    summary="Power off in run {run}, node {node}: {worst}.",
+    summary="Power off in run {run}, node {node}: {worst}, {value} % off.",
     description=(
         "In run {run} the power of {worst} has been {value} % off the median of the run's ranks, over 5 minutes "
         "(node {node}). Throttling, a power cap or unequal work can be the reason; nobody is accused."
     ),
-    measured="{value} % off",
     change="`POWER_PERCENT`: higher when ranks have unequal work by design.",
 )  # fmt: skip
 
@@ -96,13 +93,12 @@ UNCORRECTED_ECC: Final = _node_rule(
     "UncorrectedEcc", "warning", NODE_MEMORY_ERRORS, WORST_MEMORY_ERRORS, ">=", t.ECC_ERRORS,
     unit="errors within the hour",
     meaning="A GPU counted a memory error that it could not correct. A process that it killed at once was not scraped.",
-    summary="Uncorrectable memory errors in run {run}, node {node}: {worst}.",
+    summary="Uncorrectable memory errors in run {run}, node {node}: {worst}, {value} within the hour.",
     description=(
         "Within the hour {worst} counted uncorrectable memory errors in run {run} (node {node}, most on one GPU: "
         "{value}). What was there when the rank was first scraped counts for an hour too. Drain the node and reset the "
         "GPU."
     ),
-    measured="{value} within the hour",
     change="Leave it.",
 )  # fmt: skip
 

@@ -60,10 +60,8 @@ JOURNAL_UNREADABLE: Final = Rule(
     change="Leave it.",
 )
 
-_READ_AT: Final = (
-    "(max by (run) (last_over_time(lastgood_ledger_last_read_timestamp_seconds[1d])) "
-    f"or {SCRAPED} * 0 + time() - {t.LEDGER_UNKNOWN_SECONDS})"
-)
+_SEEN_AT: Final = "max by (run) (last_over_time(lastgood_ledger_last_read_timestamp_seconds[1d]))"
+_READ_AT: Final = f"({_SEEN_AT} or {SCRAPED} * 0 + time() - {t.LEDGER_UNKNOWN_SECONDS})"
 
 _LATELY_ACTIVE: Final = "(max by (run) (last_over_time(lastgood_run_active[1h])) == 1)"
 """Where the ranks are not scraped, a ledger that goes away takes all that is known of its runs with it."""
@@ -75,9 +73,17 @@ _LAST_GOOD_SEEN: Final = replace(
     none="When a ledger was last seen, there was no good checkpoint to resume from.",
 )
 
+_LAST_READ: Final = Side(
+    name="read",
+    query=f"time() - {_SEEN_AT}",
+    text="a ledger last read them {value} s ago",
+    none="a ledger last read them just now",
+    unknown="no ledger was seen within a day",
+)
+
 LEDGER_STALE: Final = Rule(
     name="LedgerStale",
-    unit="seconds since the last reading",
+    unit=f"seconds since the last reading ({t.LEDGER_UNKNOWN_SECONDS}: none was seen within a day)",
     severity="critical",
     condition=f"(time() - {_READ_AT}) and on (run) ({SCRAPED} or {_LATELY_ACTIVE})",
     operator=">",
@@ -86,13 +92,13 @@ LEDGER_STALE: Final = Rule(
     for_seconds=t.LEDGER_STALE_FOR_SECONDS,
     meaning="The ledger has stopped reading, or is not scraped: no finding of this run would be seen. Where no rank is "
     "scraped either, it ends an hour after the ledger went away.",
-    summary="The ledger last read the journals of run {run} {value} s ago. {last_good}",
+    summary="Nobody reads the journals of run {run}: {read}. {last_good}",
     description=(
-        "No ledger has read the journals of run {run} for {value} s (or none is scraped), while the run trains. Alerts "
-        "about findings, checkpoints and stale checks are blind until it reads again. {last_good}"
+        "No ledger reads the journals of run {run}, or none that does is scraped, while the run trains: {read}. Alerts "
+        "about findings, checkpoints and stale checks are blind until one reads them again. {last_good}"
     ),
     link="run",
-    sides=(_LAST_GOOD_SEEN,),
+    sides=(_LAST_GOOD_SEEN, _LAST_READ),
     change="`LEDGER_STALE_SECONDS`: higher when reading slow shared storage takes longer.",
 )
 
@@ -110,7 +116,7 @@ WATCHDOG: Final = Rule(
         "This alert always fires. When it stops arriving, rules are not evaluated or notifications do not get through, "
         "and no other alert of lastgood would arrive either."
     ),
-    link="console",
+    link="alerts",
     change="Leave it.",
 )
 

@@ -31,12 +31,6 @@ def window_side(edge: str) -> Side:
     )
 
 
-def worst_side(query: str, by: tuple[str, ...] = ("run", "node"), measured: str = "") -> Side:
+def worst_side(query: str, by: tuple[str, ...] = ("run", "node")) -> Side:
     """Return who stands out most: rank, node and GPU. ``query``: see :func:`lastgood_alerts.queries.with_gpu`."""
-    said = f", {measured}" if measured else ""
-    return Side(
-        name="worst",
-        query=query,
-        by=by,
-        text=f"rank {{rank}} on node {{worst_node}} (GPU {{gpu_uuid}}{said})",
-    )
+    return Side(name="worst", query=query, by=by, text="rank {rank} on node {worst_node} (GPU {gpu_uuid})")

@@ -103,8 +103,8 @@ def link(rule: Rule) -> str:
         return f"/incident{run}{incident}"
     if rule.link == "run":
         return f"/{run}"
-    if rule.link == "console":
-        return "/"
+    if rule.link == "alerts":
+        return "/alerts"
     node = "/nodes?node={{ $labels.node | urlquery }}"
     if "run" not in rule.labels:
         return node

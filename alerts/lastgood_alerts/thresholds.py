@@ -88,7 +88,7 @@ LEDGER_STALE_SECONDS: Final = 120
 LEDGER_STALE_FOR_SECONDS: Final = 120
 """How long the ledger stays stale before it is said. Covers a restart of the console."""
 LEDGER_UNKNOWN_SECONDS: Final = 86_400
-"""The age that is said when no ledger has been seen within a day."""
+"""The value of the alert when no ledger has been seen within a day; its text says so."""
 
 NAMED_NODES: Final = 7
 """Nodes of a run that get an alert each; more become one alert with node="several". At most 8 alerts in all."""

@@ -154,8 +154,8 @@ SPEAKS_WITHOUT: Final[Mapping[tuple[str, str], tuple[Alert, ...]]] = {
     **{(rule, "with NaN as lastgood_rank_info"): first_firing(rule).fires for rule in OF_RANKS},
     **{(rule, "without lastgood_run_attempt"): first_firing(rule).fires for rule in OF_RANKS},
     **{(rule, "without lastgood_rank_info"): _saying(rule, worst="unknown") for rule in OF_RANKS},
-    ("LedgerStale", "without lastgood_ledger_last_read_timestamp_seconds"): (
-        replace(first_firing("LedgerStale").fires[0], value=86_400),
+    ("LedgerStale", "without lastgood_ledger_last_read_timestamp_seconds"): tuple(
+        replace(alert, value=86_400) for alert in _saying("LedgerStale", read=cases_itself.UNSEEN)
     ),
 }
 """What a rule still says without one of its own metrics."""

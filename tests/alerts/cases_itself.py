@@ -136,6 +136,7 @@ _UNREADABLE: Final = [
     ),
 ]
 
+UNSEEN: Final = "no ledger was seen within a day"
 SEEN: Final = "Last good checkpoint to resume from, when a ledger was last seen: step 50."
 _READ: Final = "ledger_last_read_timestamp_seconds"
 
@@ -149,48 +150,52 @@ def _read_until(samples: int, world: World = CLEAN) -> World:
     return World((*lines, *(one for one in world if one.labels["job"] == "lastgood-ranks")))
 
 
+def unread(seconds: float, run: str = RUN, last_good: str = SEEN, read: str = "") -> Alert:
+    return of_run(seconds, run, last_good=last_good, read=read or f"a ledger last read them {seconds:.0f} s ago")
+
+
 _STALE: Final = [
     Case(
         "LedgerStale",
         "fires when the ledger has not read for ten minutes",
         CLEAN.ledger(_READ, 300),
-        (of_run(600, last_good=SEEN),),
+        (unread(600),),
     ),
     Case("LedgerStale", "is silent in health", CLEAN),
     Case("LedgerStale", "is silent at the boundary", CLEAN.ledger(_READ, "-120+30x160")),
-    Case("LedgerStale", "fires above the boundary", CLEAN.ledger(_READ, "-121+30x160"), (of_run(121, last_good=SEEN),)),
+    Case("LedgerStale", "fires above the boundary", CLEAN.ledger(_READ, "-121+30x160"), (unread(121),)),
     Case("LedgerStale", "waits two minutes", CLEAN.ledger(_READ, "0+30x20 600+0x100"), at=840),
     Case(
         "LedgerStale",
         "has waited two minutes",
         CLEAN.ledger(_READ, "0+30x20 600+0x100"),
-        (of_run(270, last_good=SEEN),),
+        (unread(270),),
         at=870,
     ),
     Case(
         "LedgerStale",
         "fires when the ledger is gone and the ranks go on",
         _read_until(10),
-        (of_run(900 - 270, last_good=SEEN),),
+        (unread(900 - 270),),
     ),
     Case(
         "LedgerStale",
         "fires when no ledger was ever seen",
         CLEAN.drop_ledger(),
-        (of_run(86_400, last_good="Which checkpoint to resume from is not known."),),
+        (unread(86_400, last_good="Which checkpoint to resume from is not known.", read=UNSEEN),),
     ),
     Case(
         "LedgerStale",
         "fires for an active run that is not scraped",
         CLEAN.drop_all_ranks().ledger(_READ, 300),
-        (of_run(600, last_good=SEEN),),
+        (unread(600),),
     ),
     Case("LedgerStale", "is silent about a run that has ended", ended(CLEAN.drop_all_ranks()).ledger(_READ, 300)),
     Case(
         "LedgerStale",
         "fires when the ledger went away and no rank is scraped",
         _read_until(10).drop_all_ranks(),
-        (of_run(900 - 270, last_good=SEEN),),
+        (unread(900 - 270),),
     ),
     Case("LedgerStale", "ends an hour after all of a run went away", _read_until(10).drop_all_ranks(), at=3900),
     Case("LedgerStale", "is silent about an ended run whose ledger went away", ended(_read_until(10).drop_all_ranks())),
@@ -199,7 +204,7 @@ _STALE: Final = [
         "LedgerStale",
         "keeps runs apart",
         CLEAN.ledger(_READ, 300).plus(healthy("other")),
-        (of_run(600, last_good=SEEN),),
+        (unread(600),),
     ),
     Case(
         "LedgerStale",
@@ -208,8 +213,8 @@ _STALE: Final = [
             healthy("other").ledger(_READ, 600, run="other").ledger("last_good_step", -1, run="other")
         ),
         (
-            of_run(600, last_good=SEEN),
-            of_run(300, "other", last_good="When a ledger was last seen, there was no good checkpoint to resume from."),
+            unread(600),
+            unread(300, "other", last_good="When a ledger was last seen, there was no good checkpoint to resume from."),
         ),
     ),
     Case(

@@ -25,7 +25,6 @@ class Row:
     worst_reading: float
     still_good: tuple[float, float]
     """Values that are not bad: the last one, and one within it."""
-    said: str
     labels: Mapping[str, str] = field(default_factory=dict)
     at: int = 900
 
@@ -40,7 +39,6 @@ ROWS: Final = (
         worse=120,
         worst_reading=20,
         still_good=(108, 105),
-        said="{} deviations",
         labels={"stage": "local"},
         at=120,
     ),
@@ -53,7 +51,6 @@ ROWS: Final = (
         worse=1,
         worst_reading=1,
         still_good=(5, 6),
-        said="{} °C left",
     ),
     Row(
         rule="PowerDeviates",
@@ -64,7 +61,6 @@ ROWS: Final = (
         worse=150,
         worst_reading=75,
         still_good=(750, 700),
-        said="{} % off",
     ),
     Row(
         rule="UncorrectedEcc",
@@ -75,7 +71,6 @@ ROWS: Final = (
         worse=3,
         worst_reading=3,
         still_good=(0, 0),
-        said="{} within the hour",
         at=120,
     ),
 )
@@ -88,10 +83,10 @@ def several_cases(row: Row) -> Iterator[Case]:
     seven = _set(row, even, {**bad, 7: row.still_good[0], 8: row.still_good[1]})
     eight = _set(row, even, {**bad, 7: row.bad, 5: row.worse})
     other = _set(row, _even(row, healthy("other")), {3: row.bad}, run="other")
-    one_by_one = named(7, row.reading, row.said.format(row.reading))
-    together = _alert(row, row.worst_reading, "rank 5 on node node-05 (GPU GPU-0005", "several")
+    one_by_one = named(7, row.reading)
+    together = _alert(row, row.worst_reading, "rank 5 on node node-05 (GPU GPU-0005)", "several")
     twice = _set(row, _even(row, healthy().plus(rank_series(RUN, 3, "node-c", 0, 1))), {3: row.bad})
-    neighbour = _alert(row, row.reading, "rank 3 on node node-b (GPU GPU-0003", "node-b", run="other")
+    neighbour = _alert(row, row.reading, "rank 3 on node node-b (GPU GPU-0003)", "node-b", run="other")
     for name, world, fires in (
         ("names seven nodes one by one, beside two that are just good", seven, one_by_one),
         ("makes one alert of eight nodes", eight, (together,)),
@@ -100,7 +95,7 @@ def several_cases(row: Row) -> Iterator[Case]:
             "names a rank at each place where it reports",
             twice,
             tuple(
-                _alert(row, row.reading, f"rank 3 on node {node} (GPU GPU-0003", node) for node in ("node-b", "node-c")
+                _alert(row, row.reading, f"rank 3 on node {node} (GPU GPU-0003)", node) for node in ("node-b", "node-c")
             ),
         ),
     ):
@@ -116,7 +111,7 @@ def _set(row: Row, world: World, values: Mapping[int, float], **run: str) -> Wor
 
 
 def _alert(row: Row, value: float, who: str, node: str, **run: str) -> Alert:
-    return on_node(value, f"{who}, {row.said.format(value)})", node, **run)
+    return on_node(value, who, node, **run)
 
 
 CASES: Final = [case for row in ROWS for case in several_cases(row)]

@@ -87,7 +87,7 @@ def path_of(rule: Rule, labels: Mapping[str, str]) -> str:
         return f"/incident?run={said['run']}{which}"
     if rule.link == "node" and said["node"] != "several":
         return f"/nodes?node={said['node']}"
-    return "/" if rule.link == "console" else f"/?run={said['run']}"
+    return "/alerts" if rule.link == "alerts" else f"/?run={said['run']}"
 
 
 @cache

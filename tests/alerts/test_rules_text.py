@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.alerts.promtool_cases import expected
 
 from lastgood_alerts.rule import Rule, Side
 from lastgood_alerts.rules import BY_NAME, RULES
+from lastgood_alerts.rules_devices import DEVICE_RULES
 from lastgood_alerts.text import GrafanaDialect, PrometheusDialect, annotations_of, link, render
 
 TEXTS: dict[str, dict[str, str]] = yaml.safe_load((Path(__file__).parent / "texts.yml").read_text(encoding="utf-8"))
@@ -37,6 +39,21 @@ def test_an_alert_links_to_its_runbook_on_the_console(rule: Rule) -> None:
         assert said["runbook_url"] == f"https://console.example/lastgood/runbook?name={rule.name}"
         assert said["console_url"].startswith("https://console.example/lastgood")
         assert "//" not in said["console_url"].removeprefix("https://")
+
+
+def test_the_watchdog_leads_to_the_page_of_alerts() -> None:
+    for dialect in (PrometheusDialect(), GrafanaDialect()):
+        said = annotations_of(BY_NAME["Watchdog"], dialect, "https://console.example/lastgood/")
+        assert said["console_url"] == "https://console.example/lastgood/alerts"
+
+
+@pytest.mark.parametrize("name", [rule.name for rule in DEVICE_RULES])
+def test_a_text_says_the_value_of_its_alert_once(name: str) -> None:
+    alert = first_firing(name).fires[0]
+    said: dict[str, Any] = expected(BY_NAME[name], alert)["exp_annotations"]
+    for text in (said["summary"], said["description"]):
+        about = text.partition(" Last good checkpoint")[0]
+        assert len(re.findall(rf"(?<![\w-]){alert.value:.0f}(?![\w-])", about)) == 1, text
 
 
 @each_rule
