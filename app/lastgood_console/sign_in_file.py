@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import stat
 import tomllib
+import warnings
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -113,8 +114,15 @@ def check_installed() -> None:
     from streamlit import __version__
     from streamlit.auth_util import is_authlib_installed
 
-    if not is_authlib_installed() or not (find_spec("httpx") or find_spec("httpx2")):
-        raise ConfigError('--sign-in needs Authlib 1.3.2 or later, and httpx: pip install "lastgood[sign-in]"')
+    missing = "" if is_authlib_installed() else "Authlib 1.3.2 or later"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Authlib, about its own parts; not for who starts a console
+            import_module("authlib.integrations.starlette_client")
+    except ImportError as problem:
+        missing = missing or f"{problem.name}, which this Authlib wants"
+    if missing:
+        raise ConfigError(f'--sign-in needs {missing}: pip install "lastgood[sign-in]"')
     try:
         import lastgood_console.http.streamlit_session  # noqa: F401
     except ImportError as problem:

@@ -150,7 +150,16 @@ def test_what_is_allowed_and_should_not_be_is_said(tmp_path: Path) -> None:
 
 def test_without_authlib_there_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "authlib", None)
-    with pytest.raises(ConfigError, match=r'--sign-in needs Authlib .*: pip install "lastgood\[sign-in\]"'):
+    with pytest.raises(ConfigError, match=r'--sign-in needs Authlib 1.3.2 or later: pip install "lastgood\[sign-in\]"'):
+        check_installed()
+
+
+def test_without_what_authlib_wants_there_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    for loaded in [name for name in sys.modules if name.startswith("authlib.integrations")]:
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    monkeypatch.setitem(sys.modules, "httpx2", None)
+    with pytest.raises(ConfigError, match=r"--sign-in needs httpx, which this Authlib wants: pip install"):
         check_installed()
 
 
