@@ -142,6 +142,21 @@ def test_ranks_are_told_to_push_every_second_with_the_terminals_login_and_only_w
     }  # fmt: skip
 
 
+def test_the_terminals_time_between_two_pushes_is_kept() -> None:
+    for seconds, kept in (("0", "0"), ("2.5", "2.5"), ("", "1")):
+        found = push_environment("http://p/write", {"LASTGOOD_PUSH_SECONDS": seconds})
+        assert found["LASTGOOD_PUSH_SECONDS"] == kept
+
+
+@pytest.mark.parametrize(("seconds", "says"), [("often", "'often': expected a number"), ("-1", "push_seconds=-1")])
+def test_a_wrong_time_between_two_pushes_is_said_before_a_rank_starts(
+    monkeypatch: pytest.MonkeyPatch, seconds: str, says: str
+) -> None:
+    monkeypatch.setenv("LASTGOOD_PUSH_SECONDS", seconds)
+    with pytest.raises(UsageError, match=f"--push: .*{says}"):
+        parse(["--push", "http://p/write"])
+
+
 def test_the_end_says_how_many_samples_arrived(tmp_path: Path) -> None:
     (tmp_path / "demo").mkdir()
     write_pushed(tmp_path, 1, 0, sent=3000, lost=0)

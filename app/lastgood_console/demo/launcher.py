@@ -148,12 +148,15 @@ def environment(node: str, base: Mapping[str, str]) -> dict[str, str]:
 
 
 def push_environment(url: str, base: Mapping[str, str]) -> dict[str, str]:
-    """Return what makes a rank push to ``url`` every second, with the login that the terminal has for it."""
+    """Return what makes a rank push to ``url``, with the login that the terminal has for it.
+
+    Every second, unless the terminal has another time.
+    """
     if not url:
         return {}
-    secrets = ("LASTGOOD_PUSH_TOKEN", "LASTGOOD_PUSH_BASIC_AUTH")
-    given = {name: base[name] for name in secrets if name in base}
-    return {"LASTGOOD_PUSH_URL": url, "LASTGOOD_PUSH_SECONDS": "1", **given}
+    taken = ("LASTGOOD_PUSH_SECONDS", "LASTGOOD_PUSH_TOKEN", "LASTGOOD_PUSH_BASIC_AUTH")
+    given = {name: base[name] for name in taken if base.get(name)}
+    return {"LASTGOOD_PUSH_URL": url, "LASTGOOD_PUSH_SECONDS": "1"} | given
 
 
 def free_port(first: int = 0, tries: int = 100) -> int:

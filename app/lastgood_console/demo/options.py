@@ -6,6 +6,7 @@ Every mistake is one sentence (:class:`UsageError`) that says the value, the rul
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NoReturn
 
+from lastgood.config import load
 from lastgood.devices.fake_nvml import MODES
 from lastgood.errors import ConfigError
 from lastgood.push_receiver import push_address
@@ -161,7 +163,7 @@ def _parser() -> argparse.ArgumentParser:
         help="give every rank a fake GPU, whose power and temperature are made up; MODE is what the faulty device's "
         f"does: {', '.join(FAKE_GPUS)} (default: steady)")  # fmt: skip
     add("--push", metavar="URL", help="remote-write address that the ranks push their metrics to, such as "
-        "http://127.0.0.1:9090/api/v1/write")  # fmt: skip
+        "http://127.0.0.1:9090/api/v1/write; every second, or every $LASTGOOD_PUSH_SECONDS")  # fmt: skip
     return parser
 
 
@@ -177,6 +179,7 @@ def _push_url(url: str | None) -> str:
     _require(find_spec("cramjam") is not None, "--push needs the push extra: pip install 'lastgood[push]'")
     try:
         has_login = push_address(url).has_login
+        load({"LASTGOOD_PUSH_SECONDS": os.environ.get("LASTGOOD_PUSH_SECONDS", "")}, run="demo")
     except ConfigError as error:
         raise UsageError(f"--push: {error}") from None
     _require(not has_login, "--push: leave the login out of the address and set LASTGOOD_PUSH_BASIC_AUTH=user:password")
