@@ -49,6 +49,20 @@ def test_the_last_good_save_is_ringed_once_and_its_number_is_bold() -> None:
     assert 'class="lg-tick lg-tick-lastgood"' in html
 
 
+def test_the_key_names_no_save_where_none_is_drawn() -> None:
+    """As for a run that metrics alone tell, which have no single save."""
+    state = replace(states.gradient(), checkpoints=())
+    strip = layout(state, states.gradient_incident(True))
+    assert strip.marks == ()
+    key = key_html(strip)
+    assert "window (50, 100]" in key
+    for word in ("trusted", "unverified", "suspect", "tainted", "last good"):
+        assert word not in key
+    assert key_html(layout(replace(states.clean(), checkpoints=()))) == ""
+    with_saves = key_html(layout(states.gradient(), states.gradient_incident(True)))
+    assert all(word in with_saves for word in ("trusted", "unverified", "suspect", "tainted", "last good"))
+
+
 def test_only_the_last_three_attempts_are_drawn_and_the_others_are_counted() -> None:
     base = states.clean(ended=False)
     many = tuple(replace(base.attempts[0], number=n, last_step=10 * n) for n in range(1, 420))

@@ -258,19 +258,24 @@ def _tick_html(strip: Strip, step: int, top: int) -> str:
 
 
 def key_html(strip: Strip) -> str:
-    """Return the key of the strip, with what trusted means."""
+    """Return the key of the strip, with what trusted means; only of what is drawn: metrics tell of no save."""
+    items = _saves_key(strip) if strip.marks else []
+    if strip.window:
+        items.append(f'<span class="lg-word"><span class="lg-key-band"></span>{_window_words(strip.window)}</span>')
+    if strip.earlier_attempts:
+        items.append(f"<span>{strip.earlier_attempts} earlier attempts are not drawn</span>")
+    items += [f"<span>{TRUSTED_MEANS}</span>"] if strip.marks else []
+    return f'<div class="lg-key">{"".join(items)}</div>' if items else ""
+
+
+def _saves_key(strip: Strip) -> list[str]:
     present = {m.trust for m in strip.marks}
     more: tuple[Trust, ...] = ("missing", "unreadable")
     trusts = [*ALWAYS_IN_KEY, *(t for t in more if t in present)]
     items = [f'<span class="lg-word">{symbol(t)}{t}</span>' for t in trusts]
     if strip.last_good_step is not None:
         items.append('<span class="lg-word"><span class="lg-key-lastgood"></span>last good</span>')
-    if strip.window:
-        items.append(f'<span class="lg-word"><span class="lg-key-band"></span>{_window_words(strip.window)}</span>')
-    if strip.earlier_attempts:
-        items.append(f"<span>{strip.earlier_attempts} earlier attempts are not drawn</span>")
-    items.append(f"<span>{TRUSTED_MEANS}</span>")
-    return f'<div class="lg-key">{"".join(items)}</div>'
+    return items
 
 
 def _window_words(window: Window) -> str:
