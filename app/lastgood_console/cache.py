@@ -189,7 +189,7 @@ def _peers(
     steps: tuple[int, ...],
     theme: ThemeName,
 ) -> Spec:
-    return peers_chart(_found, _incident, theme).to_dict(validate=False)
+    return _with_streams(peers_chart(_found, _incident, theme).to_dict(validate=False))
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
@@ -203,4 +203,4 @@ def _trend(
     version: tuple[float, ...],
     theme: ThemeName,
 ) -> Spec:
-    return trend_chart(_found, _incident, theme).to_dict(validate=False)
+    return _with_streams(trend_chart(_found, _incident, theme).to_dict(validate=False))
