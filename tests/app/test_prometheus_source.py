@@ -36,10 +36,10 @@ from lastgood_console.export.document import dumps, loads, to_document
 from lastgood_console.export.formats import FORMATS, render
 from lastgood_console.people_journal import PeopleJournal
 from lastgood_console.sources.both import RunsFromMetrics, joined, pause_seconds
-from lastgood_console.sources.client import Credentials, MetricsError, PrometheusClient, Series
+from lastgood_console.sources.client import Credentials, MetricsError, PrometheusClient, Result, Series
 from lastgood_console.sources.ledger_series import by_run
 from lastgood_console.sources.runs_from_metrics import run_state
-from lastgood_console.sources.trends import METRICS, MOST_POINTS, Trends, expression, span_of
+from lastgood_console.sources.trends import METRICS, MOST_POINTS, Span, Trends, expression, span_of, trend
 from lastgood_console.store import Store, current
 
 Answer = Callable[["Asked"], tuple[int, bytes]]
@@ -516,6 +516,21 @@ def test_a_span_has_few_points_and_ends_with_the_newest_moment() -> None:
         span = span_of(state, incident, now)
         assert 1 < len(span.times) <= MOST_POINTS
         assert span.times[-1] == now
+
+
+@pytest.mark.parametrize("late", [0.0, 1.0, 3.0, 4.0, 6.0])
+def test_an_answer_at_other_moments_than_asked_for_is_shown_at_its_own(late: float) -> None:
+    """VictoriaMetrics moves the moments to multiples of the step."""
+    span = Span(1000.0, 7.0, 5)
+    at = [span.low + late - 7.0 + 7.0 * i for i in range(7)]
+    answer = Result((Series({"line": "suspect"}, tuple((t, 5.0) for t in at)),
+                     Series({"line": "p10"}, tuple((t, 4.0) for t in at[3:]))))  # fmt: skip
+    found = trend(METRICS[0], 3, span, answer, NOW)
+    assert found is not None
+    assert found.suspect == (5.0,) * 5
+    assert set(found.times) <= set(at)
+    assert abs(found.times[-1] - span.times[-1]) <= span.step / 2
+    assert [value is None for value in found.p10] == [t < at[3] for t in found.times]
 
 
 def test_a_hostile_node_name_stays_inside_its_quotes() -> None:

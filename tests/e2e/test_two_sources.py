@@ -278,9 +278,9 @@ def test_trends_show_the_suspect_beside_its_peers(tmp_path: Path, prometheus_pro
     assert shown.suspect[0] is None
 
 
-def recent(state: RunState) -> RunState:
-    """Return the run as if its incident had been opened just now."""
+def recent(state: RunState, started: float = 300, opened: float = 1) -> RunState:
+    """Return the run as if it had started, and its incident had been opened, so many seconds ago."""
     now = time.time()
-    attempts = tuple(replace(a, started_at=utc(now - 300), ended_at=None) for a in state.attempts)
-    about = replace(state.incidents[0], opened_at=utc(now - 1))
+    attempts = tuple(replace(a, started_at=utc(now - started), ended_at=None) for a in state.attempts)
+    about = replace(state.incidents[0], opened_at=utc(now - opened))
     return replace(state, attempts=attempts, incidents=(about,), rounds=(), checkpoints=(), findings=())

@@ -29,6 +29,7 @@ MOST_POINTS: Final = 240
 MOST_SUSPECTS: Final = 4
 MOST_KEPT: Final = 32
 _LEAST_ROOM: Final = 600.0  # seconds shown before and after
+_LEAST: Final = -273  # nothing that is shown is ever less
 
 log = logging.getLogger("lastgood.console")
 
@@ -90,8 +91,7 @@ def expression(metric: Metric, run: str, suspect: Place, span: Span) -> str:
         f"max by (rank, node) ({metric.expression.format(matchers=matchers, window=window)})"
         for matchers in (own, of_run)
     )
-    known = f"({every} == {every})" if metric.name == "grad_norm_local" else f"({every})"  # NaN has no place in a row
-    peers = f"({known} unless on (rank, node) {one})"
+    peers = f"(({every} >= {_LEAST}) unless on (rank, node) {one})"  # NaN, which has no place in a row, never is
     lines = [_line("suspect", f"max({one})")]
     lines += [
         _line(name, f"quantile({share}, {peers})") for name, share in (("median", 0.5), ("p10", 0.1), ("p90", 0.9))
@@ -109,15 +109,26 @@ def _quoted(text: str) -> str:
 
 
 def trend(metric: Metric, rank: int, span: Span, answer: Result, asked_at: float) -> Trend | None:
-    """Return an answer as a trend; None when the suspect has no such metric. Pure."""
+    """Return an answer as a trend; None when the suspect has no such metric. Pure.
+
+    VictoriaMetrics and the front of Thanos answer for multiples of the step, whatever times were asked for.
+    """
     found = {s.labels.get("line", ""): {round(at, 3): value for at, value in s.samples} for s in answer.series}
     if not found.get("suspect"):
         return None
-    columns = {name: _column(found.get(name, {}), span.times) for name in ("suspect", "median", "p10", "p90")}
+    times = _moved(span, next(iter(found["suspect"])))
+    columns = {name: _column(found.get(name, {}), times) for name in ("suspect", "median", "p10", "p90")}
     return Trend(
-        metric=metric.name, unit=metric.unit, rank=rank, times=span.times, step_seconds=span.step, asked_at=asked_at,
+        metric=metric.name, unit=metric.unit, rank=rank, times=times, step_seconds=span.step, asked_at=asked_at,
         **columns,
     )  # fmt: skip
+
+
+def _moved(span: Span, answered: float) -> tuple[float, ...]:
+    """Return the times of a span, moved by less than a step to where an answer has a sample."""
+    late = (answered - span.low) % span.step
+    by = late if late <= span.step / 2 else late - span.step
+    return tuple(round(at + by, 3) for at in span.times)
 
 
 def _column(samples: Mapping[float, float], times: Sequence[float]) -> tuple[float | None, ...]:
