@@ -14,8 +14,9 @@ from tests.app.test_desk import ELSEWHERE, HERE
 from tests.exporter.histories import History
 
 from lastgood.ledger import Ledger
-from lastgood.state import FailedSave, RunState
+from lastgood.state import FailedSave, LastGood, RunState
 from lastgood_console.actions import ActionError
+from lastgood_console.components.checkpoint_table import checkpoints_html
 from lastgood_console.components.checkpoints_page import consequence, headline, offered, wanted
 from lastgood_console.desk import Desk, Saying
 from lastgood_console.people_journal import PeopleJournal
@@ -98,6 +99,17 @@ def test_thousands_of_saves_are_cut_or_plain() -> None:
     few = open_page(state, page="checkpoints", rows="all", trust="tainted")
     assert not few.dataframe
     assert "Bytes differ." in shown(few)
+
+
+def test_beside_an_incident_stand_the_newest_saves_and_those_around_the_resume_point() -> None:
+    state = long(2600)
+    old = sorted(state.checkpoints, key=lambda c: c.saved_at)[1000]
+    html = checkpoints_html(state, LastGood(old.attempt, old.step, old.path, "trusted", "as it was"))
+    assert html.count("<tr") == 1 + 30 + 11
+    assert html.count("Resume point of this incident.") == 1
+    assert 'around the resume point; see <a href="checkpoints?run=long">all checkpoints of the run</a>.' in html
+    assert "Here are the newest; see" in checkpoints_html(state)
+    assert "see <a" not in checkpoints_html(states.gradient()), "a short table has every save"
 
 
 def test_empty_states_say_what_to_do() -> None:

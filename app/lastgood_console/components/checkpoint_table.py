@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
+from urllib.parse import quote
 
 from lastgood.events import Result
 from lastgood.state import Checkpoint, FailedSave, LastGood, RunState
@@ -16,6 +17,9 @@ from lastgood_console.components.tables import MOST_ROWS, NOTHING, Column, table
 
 Save = Checkpoint | FailedSave
 """A save: one that was written, or one that was not."""
+NEWEST: Final = 30
+AROUND: Final = 5
+"""Where the table stands beside something else: so many of the newest saves, and so many on each side of one."""
 CHECKPOINTS: Final = (
     Column("Step", "num"), Column("Attempt", "num"), Column("Trust", "nowrap"), Column("Why", "prose"),
     Column("Saved (UTC)", "nowrap"), Column("Parent", "num"), Column("Replica", "nowrap"),
@@ -33,20 +37,37 @@ def saves(state: RunState) -> list[Save]:
 def checkpoints_html(state: RunState, resume: LastGood | None = None, shown: Sequence[Save] | None = None) -> str:
     """Return the trust of every checkpoint, newest first, and the saves that did not happen.
 
-    ``resume``: the checkpoint that an incident says to resume from; its row says so. ``shown``: these saves alone.
+    ``resume``: the checkpoint that an incident says to resume from; its row says so. ``shown``: these saves alone,
+    at most 200; else the newest, those around that checkpoint, and the way to all.
     """
-    items = saves(state) if shown is None else shown
-    rows = [
-        _checkpoint_row(c, state, resume) if isinstance(c, Checkpoint) else _failed_row(c) for c in items[:MOST_ROWS]
-    ]
-    return table_html(CHECKPOINTS, rows, label="Checkpoints")
+    every = saves(state) if shown is None else []
+    items = _beside(every, resume) if shown is None else shown[:MOST_ROWS]
+    rows = [_checkpoint_row(c, state, resume) if isinstance(c, Checkpoint) else _failed_row(c) for c in items]
+    table = table_html(CHECKPOINTS, rows, label="Checkpoints")
+    if len(items) >= len(every):
+        return table
+    return table + _way_to_all(state.run, "the newest" + (" and those around the resume point" if resume else ""))
+
+
+def _beside(every: Sequence[Save], resume: LastGood | None) -> Sequence[Save]:
+    """Return the saves that stand beside an incident: a browser takes half a second to draw hundreds of rows."""
+    named = next((i for i, save in enumerate(every) if _is_named(save, resume)), 0)
+    return [save for i, save in enumerate(every) if i < NEWEST or abs(i - named) <= AROUND]
+
+
+def _is_named(save: Save, resume: LastGood | None) -> bool:
+    return resume is not None and (save.attempt, save.step, save.path) == (resume.attempt, resume.step, resume.path)
+
+
+def _way_to_all(run: str, shown: str) -> str:
+    link = f'<a href="checkpoints?run={quote(run, safe="")}">all checkpoints of the run</a>'
+    return f'<div class="lg-caption">Here are {shown}; see {link}.</div>'
 
 
 def _checkpoint_row(c: Checkpoint, state: RunState, resume: LastGood | None) -> tuple[str, list[str]]:
     good = is_last_good(c, state)
     why = escape(sentence(c.reason)) or NOTHING
-    named = resume is not None and (c.attempt, c.step, c.path) == (resume.attempt, resume.step, resume.path)
-    said = "Last good." if good else "Resume point of this incident." if named else ""
+    said = "Last good." if good else "Resume point of this incident." if _is_named(c, resume) else ""
     open_tint = " lg-tr-open" if good and c.trust != "trusted" else ""
     cells = [
         f"<b>{step_text(c.step)}</b>" if good else step_text(c.step),
