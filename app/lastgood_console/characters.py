@@ -27,6 +27,8 @@ def steers(character: str) -> bool:
 
 def tamed(text: str, keep: str = "\n") -> str:
     """Return a text with a visible mark in place of every character that steers, but for those in ``keep``."""
+    if text.isprintable():  # then none steers
+        return text
     return "".join(REPLACEMENT if steers(c) and c not in keep else c for c in text)
 
 

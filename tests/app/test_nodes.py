@@ -89,6 +89,17 @@ def test_an_address_names_the_node_and_one_that_is_not_there_is_said() -> None:
     assert "No node and no GPU matches 'node-9'." in shown(open_page(states.gradient(), page="nodes", node="node-9"))
 
 
+def test_of_a_fleet_the_first_are_listed_and_the_others_are_searched_for() -> None:
+    state = states.gradient()
+    last = state.attempts[-1]
+    places = tuple(replace(last.places[0], rank=n, node=f"fleet-{n:04}", slot=0) for n in range(500))
+    fleet = replace(state, attempts=(*state.attempts[:-1], replace(last, places=places, world_size=500)))
+    app = open_page(fleet, page="nodes")
+    assert "the first 60 shown, search for others" in shown(app)
+    assert markup(app).count("<tr") == 1 + 60
+    assert "fleet-0499" in shown(open_page(fleet, page="nodes", node="fleet-0499"))
+
+
 def test_without_runs_it_says_what_to_do() -> None:
     assert "No runs in runs . Start one with lastgood demo" in shown(open_page(page="nodes"))
 

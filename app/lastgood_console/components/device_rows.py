@@ -9,7 +9,7 @@ from lastgood.wording import age_text, gpu_text, has_gpu, moment
 from lastgood_console.characters import escape
 from lastgood_console.components.devices import DeviceRow, Seat, is_repeat_offender
 from lastgood_console.components.symbols import marked
-from lastgood_console.components.tables import MOST_ROWS, NOTHING, Column, table_html
+from lastgood_console.components.tables import NOTHING, Column, table_html
 
 HEADS: Final = ("Device", "Standing", "Accused, 7 days", "Accused, 90 days", "Last seen", "Runs now as")
 COLUMNS: Final = (
@@ -18,6 +18,8 @@ COLUMNS: Final = (
     Column("Runs now as"),
 )  # fmt: skip
 MOST_SEATS: Final = 2
+MOST_DEVICES: Final = 60
+"""Rows of the table. The accused stand first and the others are searched for; hundreds more would cost each visit."""
 
 
 def standing(row: DeviceRow) -> str:
@@ -47,8 +49,8 @@ def named_html(row: DeviceRow, now: str) -> str:
 
 
 def devices_html(found: Sequence[DeviceRow], now: str) -> str:
-    """Return the table of devices, at most as many as a page can hold. ``now``: RFC 3339."""
-    rows = [("", _cells(row, now)) for row in found[:MOST_ROWS]]
+    """Return the table of devices, at most :data:`MOST_DEVICES`. ``now``: RFC 3339."""
+    rows = [("", _cells(row, now)) for row in found[:MOST_DEVICES]]
     return table_html(COLUMNS, rows, label="Devices")
 
 

@@ -43,6 +43,8 @@ class DeviceRow:
     @property
     def incidents(self) -> tuple[Incident, ...]:
         """Return every incident that names it, newest first."""
+        if not (self.quarter or self.undecided):  # so it is with nearly all of a fleet's thousands
+            return ()
         named = {(i.run, i.id): i for i in (*self.quarter, *self.undecided)}
         return tuple(sorted(named.values(), key=lambda i: i.opened_at, reverse=True))
 

@@ -7,13 +7,12 @@ import streamlit as st
 from lastgood_console.cache import Fleet, devices, fleet_cells, node_map_picture
 from lastgood_console.characters import escape
 from lastgood_console.components.alerts import section_html
-from lastgood_console.components.device_rows import devices_html, named_head_html, named_html
+from lastgood_console.components.device_rows import MOST_DEVICES, devices_html, named_head_html, named_html
 from lastgood_console.components.devices import DeviceRow, consequence, headline, matching
 from lastgood_console.components.heads import empty, rfc3339, section
 from lastgood_console.components.node_cells import MEANS, MEASURES, Measure, summary
 from lastgood_console.components.node_history import history_html, history_note, history_rows
 from lastgood_console.components.node_map import PICKED, key_html, spoken
-from lastgood_console.components.tables import MOST_ROWS
 from lastgood_console.live import live_head
 from lastgood_console.pause import news
 from lastgood_console.shell import (
@@ -53,7 +52,7 @@ def named_devices(found: Sequence[DeviceRow], now: str) -> None:
 
 def every_device(found: Sequence[DeviceRow], now: str) -> None:
     """Draw the table of all devices."""
-    cut = f" · the first {MOST_ROWS} shown, search for others" if len(found) > MOST_ROWS else ""
+    cut = f" · the first {MOST_DEVICES} shown, search for others" if len(found) > MOST_DEVICES else ""
     st.html(section("Devices", f"{len(found)} over all runs{cut}"))
     st.html(devices_html(found, now))
 
