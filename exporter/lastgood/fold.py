@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from lastgood import incidents, lineage, people, records, recovery, reruns, sentences, trust, windows
 from lastgood.checkup import check_statuses
+from lastgood.event_digest import DigestOf, digest_of
 from lastgood.events import Event
 from lastgood.incidents import Draft
 from lastgood.records import Journal
@@ -41,13 +42,14 @@ def derive(
     topologies: Mapping[int, tuple[Place, ...]] | None = None,
     unreadable: Iterable[Unreadable] = (),
     present: Mapping[str, str] | None = None,
+    digest: DigestOf = digest_of,
 ) -> RunState:
     """Return the state of ``run`` after ``events``, in whatever order and however often they are given.
 
     ``topologies``: attempt -> places. ``present``: checkpoint path -> "ok", "missing" or "unreadable" as found on
-    disk (None: not looked at, taken as present).
+    disk (None: not looked at, taken as present). ``digest``: what digests the events, one that goes on for speed.
     """
-    journal = records.read(run, events)
+    journal = records.read(run, events, digest)
     history = _history(journal, topologies or {})
     drafts = _drafts(run, history)
     facts = _facts(history, drafts, present or {})

@@ -10,11 +10,11 @@ An alert is no sign of life: the one that says that a run is silent must not mak
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lastgood.event_digest import DigestOf, digest_of
 from lastgood.events import CHECKS, Event
 from lastgood.state import (
     Attempt,
@@ -68,8 +68,8 @@ class Journal:
         return sorted((e for kind in types for e in self.of.get(kind, ())), key=_place_in_time)
 
 
-def read(run: str, events: Iterable[Event]) -> Journal:
-    """Drop copies and events of other runs, and put the rest in canonical order."""
+def read(run: str, events: Iterable[Event], digest: DigestOf = digest_of) -> Journal:
+    """Drop copies and events of other runs, and put the rest in canonical order. ``digest``: what digests them."""
     unique: dict[tuple[str, str], Event] = {}
     for event in events:
         if event.run != run:
@@ -82,11 +82,8 @@ def read(run: str, events: Iterable[Event]) -> Journal:
     for event in ordered:
         of.setdefault(event.type, []).append(event)
     exact = [event for event in ordered if event.type != "progress"]
-    digest = hashlib.sha256()
-    for event in exact:
-        digest.update(event.to_line().encode(errors="backslashreplace") + b"\n")
     times = [event.time for event in ordered if event.type not in SAID] or [""]
-    return Journal(of, len(exact), digest.hexdigest(), times[0], times[-1])
+    return Journal(of, len(exact), digest(exact), times[0], times[-1])
 
 
 def _place_in_time(event: Event) -> tuple[str, str, str]:

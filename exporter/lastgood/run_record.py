@@ -11,6 +11,7 @@ from pathlib import Path
 
 from lastgood.alert_limits import MOST_ALERTS, is_counted
 from lastgood.errors import JournalError
+from lastgood.event_digest import RunningDigest
 from lastgood.events import Event, timestamp_of
 from lastgood.journal_read import JournalTail
 from lastgood.state import Place, RunState, Unreadable
@@ -31,6 +32,7 @@ class RunRecord:
         self.lag_seconds = 0.0
         self._name = self._run_id = name
         self._fold = fold
+        self._digest = RunningDigest()
         self._tail = JournalTail(path) if path else None
         self._events: dict[tuple[str, str, str, int | None], Event] = {}  # each copy of a fact; the fold picks one
         self._alerts = 0
@@ -155,8 +157,9 @@ class RunRecord:
     def _derive(self, events: list[Event], more: tuple[Unreadable, ...]) -> RunState:
         unreadable = (*self._places_unreadable(), *more)
         state = self._fold(
-            self._run_id, events, topologies=self._topologies, unreadable=unreadable, present=dict(self._present)
-        )
+            self._run_id, events, topologies=self._topologies, unreadable=unreadable, present=dict(self._present),
+            digest=self._digest.of,
+        )  # fmt: skip
         if self._name == self._run_id:
             return state
         return replace(
