@@ -45,7 +45,7 @@ class Config:
     save_probe: bool = True
     """Replay own and partner's last batch before every save."""
     at_rest_every: int = 100
-    """Steps between two at_rest samples. The check comes with a later release and is *not run* until then."""
+    """Steps between two at_rest samples of a part of weights and optimizer state; 0 switches the check off."""
     budget: float | None = None
     """Share of step time that checks may take. Adaptive cadences come with a later release; must be None."""
     accumulation: int = 1

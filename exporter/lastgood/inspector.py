@@ -15,10 +15,12 @@ from dataclasses import replace
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from lastgood.at_rest import AtRest, Changed
 from lastgood.config import Config
 from lastgood.findings import norm_spread
 from lastgood.fingerprint import TensorDigests, hex64
 from lastgood.judge import PROCEED, Decision, Judge
+from lastgood.notice import warn
 from lastgood.pairing import partners
 from lastgood.projection import tolerance
 from lastgood.recorder import Recorder
@@ -27,7 +29,15 @@ from lastgood.replay import Replayer, Round
 from lastgood.replica import Comparison, compare, optimizer_state, weights
 from lastgood.session import Session
 from lastgood.stepvector import FLAGS, StepFacts, Tolerance, odd_ranks, relative, unpack
-from lastgood.verdict import Dispute, Ruling, arbitrate, confirmed_ranks, rule_conservation, rule_finite
+from lastgood.verdict import (
+    Dispute,
+    Ruling,
+    arbitrate,
+    confirmed_ranks,
+    rule_at_rest,
+    rule_conservation,
+    rule_finite,
+)
 
 
 class Inspector:
@@ -57,6 +67,7 @@ class Inspector:
             else None
         )
         self.judge = Judge(session, config, optimizers)
+        self._at_rest = AtRest()
         self.tolerance: Tolerance | None = None
         self.previous_odd = False
         self.reduced_norm: float | None = None
@@ -69,11 +80,16 @@ class Inspector:
     def cadence(self) -> dict[str, int | None]:
         """Return check -> steps between two runs; None for a check that does not run."""
         config = self.config
-        every = {"finite": 1, "conservation": 1, "replica": config.replica_every, "replay": config.replay_every}
-        return {name: None if name in self.why_not else every.get(name) for name in (*every, "at_rest")}
+        every = {"finite": 1, "conservation": 1, "replica": config.replica_every, "replay": config.replay_every,
+                 "at_rest": config.at_rest_every}  # fmt: skip
+        return {name: None if name in self.why_not else steps for name, steps in every.items()}
 
     def _why_not(self, conserves: bool) -> dict[str, str]:
-        out = {"at_rest": "not in this version"}
+        out: dict[str, str] = {}
+        if self.recorder is None:
+            out["at_rest"] = "no loss_fn"
+        elif not self.config.at_rest_every:
+            out["at_rest"] = "switched off"
         if self.world.size == 1:
             return out | dict.fromkeys(("conservation", "replica", "replay"), "one rank")
         if not conserves:
@@ -102,6 +118,15 @@ class Inspector:
             return False
         return step % self.config.replica_every == 0 or self.replay_due(step)
 
+    def at_rest_due(self, step: int) -> bool:
+        """Tell whether step ``step`` is sampled for bits that change while nobody writes."""
+        return "at_rest" not in self.why_not and step % self.config.at_rest_every == 0
+
+    def before_forward(self, step: int) -> None:
+        """Begin the sample of step ``step``, before its first forward. Not collective."""
+        if self.at_rest_due(step):
+            self._at_rest.begin(self.shared_state(), step // self.config.at_rest_every - 1)
+
     # --- the end of a synchronised backward --------------------------------------------------------------------------
 
     def after_backward(self, view: BackwardView, step: int, audit: bool) -> Decision:
@@ -121,7 +146,7 @@ class Inspector:
             self.judge.skipped_in_a_row = 0
         if audit and decision.action in ("proceed", "record") and step != self._audited:
             self._audited = step
-            decision = decision.worse(self._audit(step))
+            decision = decision.worse(self._rest(step)).worse(self._audit(step))
         return decision
 
     def _numbers(self, view: BackwardView, facts: StepFacts, step: int) -> Decision:
@@ -246,6 +271,42 @@ class Inspector:
         if round_ is None:
             return decision
         return decision.worse(self._judge_replay(round_, "immediate", step))
+
+    # --- at_rest -----------------------------------------------------------------------------------------------------
+
+    def _rest(self, step: int) -> Decision:
+        """End the sample of step ``step`` on every rank, and judge it."""
+        if not self.at_rest_due(step):
+            return PROCEED
+        seen, phase = self._second_look(), self._at_rest.phase
+        mine = seen if isinstance(seen, Changed) else None
+        rows = self.world.gather_ints([int(seen is not False), int(mine is not None)])
+        if not all(looked for looked, _ in rows):
+            self.judge.journal_check("at_rest", phase or "loop", step - 1, step, "not_run", "no sample was begun")
+            return PROCEED
+        odd = [rank for rank, (_, changed) in enumerate(rows) if changed]
+        exceptions = {rank: ("failed", "") for rank in odd}
+        self.judge.journal_check("at_rest", phase, step - 1, step, "failed" if odd else "passed", exceptions=exceptions)
+        if mine is None:
+            self.judge.pass_("at_rest", step - 1)
+        return self._judge_rest(mine, odd, phase, step) if odd else PROCEED
+
+    def _second_look(self) -> Changed | bool | None:
+        """Look again; a rank that cannot still answers the others, who wait for it."""
+        try:
+            return self._at_rest.end()
+        except Exception as error:
+            self.metrics.error("check")
+            warn(f"at_rest could not look again ({type(error).__name__}: {error}). Training goes on.")
+            return False
+
+    def _judge_rest(self, mine: Changed | None, odd: Sequence[int], phase: str, step: int) -> Decision:
+        said = [mine.tensor, mine.observed, mine.expected] if mine else None
+        tensor, observed, expected = self.world.broadcast_json(said, source=odd[0])
+        ruling = rule_at_rest(odd, self.judge.nodes, tensor)
+        facts = {"tensor": tensor, "observed": hex64(observed), "expected": hex64(expected)}
+        found = self.judge.finding("at_rest", step, phase, odd, state_step=step - 1, **facts)
+        return self.judge.publish("at_rest", ruling, [found])
 
     # --- replica -----------------------------------------------------------------------------------------------------
 

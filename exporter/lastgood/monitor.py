@@ -149,6 +149,7 @@ class Monitor:
         step = self.step + 1
         if self._micro == 0:
             self.injector.on_step(step)
+            self._guarded(lambda: self.inspector.before_forward(step), None)
         batch = self.injector.batch(step, batch)
         audit = self._micro == 0 and self.inspector.replay_due(step)
         self._micro += 1
@@ -333,7 +334,7 @@ class Monitor:
     def _inspect_locally(self) -> Decision:
         assert self._local is not None
         step = self.step + 1
-        return self.inspector.after_backward(self._local.view(self._loss_is_bad(), step), step, audit=False)
+        return self.inspector.after_backward(self._local.view(self._loss_is_bad(), step), step, audit=True)
 
     def _after_step(self, number: int, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._guard.restore()

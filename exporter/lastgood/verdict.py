@@ -215,6 +215,24 @@ def rule_conservation(odd: Sequence[int], world_size: int, nodes: Mapping[int, s
     return _accuse(ranks, nodes, reasons_for=(lost, differs))
 
 
+def rule_at_rest(odd: Sequence[int], nodes: Mapping[int, str], tensor: str) -> Ruling:
+    """Rule on bits that changed while no optimizer wrote. ``odd``: the ranks where they did; ``nodes``: of all ranks.
+
+    One rank among others that run the same code is its device. The only rank of a job, or several at once, may as well
+    be code that writes past autograd's version counter.
+    """
+    where = f"Bits of {tensor} changed between the start of a step's forward and the end of its backward."
+    silent = "Nothing recorded a write: its version counter and its address are the same."
+    if len(odd) == 1 and len(nodes) > 1:
+        others = f"The same look on {len(nodes) - 1} other ranks found every bit in its place."
+        code = "Code that writes through .data on this rank alone would look the same."
+        return _accuse(odd, nodes, reasons_for=(where, silent, others), reasons_against=(code,))
+    code = "Code that writes weights through .data, or past torch, looks the same: look for it first."
+    if len(odd) > 1:
+        where = f"{where} It did so on {len(odd)} ranks at once."
+    return Ruling(status="suspicious", reasons_for=(where, silent), reasons_against=(code,), stands=False)
+
+
 # --- replay: one pair ------------------------------------------------------------------------------------------------
 
 

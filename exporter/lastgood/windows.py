@@ -7,7 +7,7 @@ failed, ``s`` the step whose numbers were wrong. What proves a point depends on 
 - ``replica``: the state of the last replica pass; without one, the step resumed from, if the loaded bytes were
   verified. A finding at a save reads the optimizer state too, so only passes that read it as well count for it.
 - ``finite`` and ``conservation`` run at every step, so the step before is good. A contained step touched nothing.
-- ``at_rest``: the last at_rest pass of that rank's shard, then as ``replica``.
+- ``at_rest`` of a device: its last pass that read the same part of the state, then as ``replica``.
 
 Several ranks: the earliest start of them all, so an undecided case is as wide as its widest candidate. Where a
 topology file is missing, a device counts as present and only rounds in which everyone passed count for it: a window
@@ -122,6 +122,8 @@ def _rank_in(attempt: Attempt, place: Place | None, finding: Finding) -> tuple[b
 
 def _proves(found: CheckRound, finding: Finding) -> bool:
     """Tell whether a pass read everything that the finding read."""
+    if finding.check == "at_rest":  # parts take turns
+        return found.phase in ("loop", finding.phase)
     return finding.check != "replica" or finding.phase not in FULL_PHASES or found.phase in FULL_PHASES
 
 

@@ -37,7 +37,7 @@ def test_every_check_of_that_run_ran_and_passed(seen: list[dict[str, Any]]) -> N
 def test_a_users_own_hook_keeps_its_result_and_only_conservation_does_not_run(seen: list[dict[str, Any]]) -> None:
     result = seen[0]["a_users_own_hook"]
     assert result["equal"]
-    assert set(result["not_run"]) == {"conservation", "at_rest"}
+    assert set(result["not_run"]) == {"conservation"}
     assert {tuple(c) for c in result["checks"]} == {("replica", "passed"), ("replay", "passed")}
 
 
@@ -178,7 +178,7 @@ def test_gradients_that_lose_digits_below_the_normal_range_are_no_finding(seen: 
 
 
 def test_parameters_of_each_rank_are_not_compared(seen: list[dict[str, Any]]) -> None:
-    assert seen[0]["parameters_that_the_wrapper_ignores"] == {"findings": 0, "not_run": ["at_rest", "replay"]}
+    assert seen[0]["parameters_that_the_wrapper_ignores"] == {"findings": 0, "not_run": ["replay"]}
 
 
 def test_a_resume_that_differs_between_ranks_is_refused_on_all_of_them(seen: list[dict[str, Any]]) -> None:
