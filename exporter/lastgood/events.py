@@ -195,7 +195,12 @@ class ProgressData(TypedDict, total=False):
 
 
 class InjectionData(TypedDict, total=False):
-    """``injection``: ground truth, written by the fault injector at the moment it corrupts a real tensor."""
+    """``injection``: ground truth, written by the fault injector at the moment it corrupts a real tensor.
+
+    ``chance``: probability per execution of an intermittent fault. ``replay``: it happened while a batch was replayed,
+    so training never saw it. ``values`` have other bits than before; the largest differences are "Infinity" where a
+    value is not finite. ``projected_difference``: what a projection shows of a change in a gradient bucket.
+    """
 
     site: str
     fault: str
@@ -204,6 +209,12 @@ class InjectionData(TypedDict, total=False):
     tensor: str
     detail: str
     permanent: bool
+    chance: float
+    replay: bool
+    values: int
+    largest_difference: float | str
+    largest_relative_difference: float | str
+    projected_difference: float | str
 
 
 class ExcursionData(TypedDict, total=False):
