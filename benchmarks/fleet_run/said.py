@@ -76,7 +76,8 @@ def hot_alerts(run: str, hot: Sequence[tuple[Place, float, float]]) -> Iterator[
     for place, begin, until in hot:
         if until > begin + 300:
             labels = {"run": run, "node": place.node, "rank": str(place.rank), "gpu_uuid": place.gpu_uuid}
-            words = {"node": place.node, "worst": f"rank {place.rank}", "value": "4"}
+            words = {"node": place.node, "worst": f"rank {place.rank}", "value": "4",
+                     "last_good": "Nothing is suspect."}  # fmt: skip
             yield Alert("ThermalMarginLow", begin + 300, until + 60, labels, words)
 
 
