@@ -8,7 +8,7 @@ does; ranks share their values with every 32nd other rank, which changes nothing
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -97,14 +97,18 @@ class Fleet:
 
     def entries(self, times: range) -> Iterator[bytes]:
         """Yield each series with its samples at ``times`` (Unix seconds), as remote write has them."""
-        for place in self.places:
-            yield from self._of_rank(place, times)
+        yield from self.rank_entries(times)
         target = {"job": "lastgood-runs", "instance": "console:8490"}
         for name, labels, value in self.run_rows:
             samples = self._block(name, value, "ledger", 0, times)
             yield push_wire.entry(push_wire.series(name, {**labels, **target}), samples)
 
-    def _of_rank(self, place: Place, times: range) -> Iterator[bytes]:
+    def rank_entries(self, times: range, only: Collection[str] = ()) -> Iterator[bytes]:
+        """Yield those of the ranks alone. ``only``: names of metrics; empty: all."""
+        for place in self.places:
+            yield from self._of_rank(place, times, only)
+
+    def _of_rank(self, place: Place, times: range, only: Collection[str]) -> Iterator[bytes]:
         fault = self._fault(place.rank)
         if fault == "silent" and times.start > self.begin + 1800:
             return
@@ -112,9 +116,13 @@ class Fleet:
         own |= {"instance": f"{place.node}:{9470 + place.slot}"}
         info = {"local_rank": str(place.slot), "gpu_uuid": place.gpu_uuid}
         for name, labels, value in self.rank_rows:
+            if only and name not in only:
+                continue
             named = {**labels, **own, **info} if name == "lastgood_rank_info" else {**labels, **own}
             samples = self._block(name, value, fault, place.rank % VARIANTS, times)
             yield push_wire.entry(push_wire.series(name, named), samples)
+        if only:
+            return
         host = {"Hostname": place.node, "UUID": place.gpu_uuid, "gpu": str(place.slot), "job": "dcgm-exporter"}
         host |= {"instance": f"{place.node}:9400"}
         for name in ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import subprocess
 import threading
@@ -39,7 +40,7 @@ from lastgood_console.sources.both import RunsFromMetrics, joined, pause_seconds
 from lastgood_console.sources.client import Credentials, MetricsError, PrometheusClient, Result, Series
 from lastgood_console.sources.ledger_series import by_run
 from lastgood_console.sources.runs_from_metrics import run_state
-from lastgood_console.sources.trends import METRICS, MOST_POINTS, Span, Trends, expression, span_of, trend
+from lastgood_console.sources.trends import METRICS, MOST_POINTS, Span, Trends, expression, points_of, span_of, trend
 from lastgood_console.store import Store, current
 
 Answer = Callable[["Asked"], tuple[int, bytes]]
@@ -531,6 +532,36 @@ def test_an_answer_at_other_moments_than_asked_for_is_shown_at_its_own(late: flo
     assert set(found.times) <= set(at)
     assert abs(found.times[-1] - span.times[-1]) <= span.step / 2
     assert [value is None for value in found.p10] == [t < at[3] for t in found.times]
+
+
+def test_a_large_run_is_looked_at_at_fewer_moments_and_by_a_fifth_of_its_ranks() -> None:
+    assert [points_of(ranks) for ranks in (0, 6, 2048, 4096, 16_384, 100_000)] == [240, 240, 240, 120, 150, 60]
+    state, (incident,) = gradient().state(), gradient().state().incidents
+    span = span_of(state, incident, NOW)
+    few, many = (expression(METRICS[0], state.run, incident.suspects[0], span, ranks) for ranks in (4096, 16_384))
+    assert few == expression(METRICS[0], state.run, incident.suspects[0], span)
+    (matcher,) = set(re.findall(r'rank=~"([^"]+)"', many))
+    chosen = [rank for rank in range(16_384) if re.fullmatch(matcher, str(rank))]
+    assert len(chosen) == pytest.approx(16_384 / 5, abs=2)
+    for slots in (2, 3, 4, 6, 8, 16):
+        of_slot = [sum(rank % slots == slot for rank in chosen) for slot in range(slots)]
+        assert max(of_slot) - min(of_slot) <= 2
+    large = replace(state, attempts=tuple(replace(a, world_size=16_384) for a in state.attempts))
+    assert len(span_of(large, incident, NOW).times) <= 150
+
+
+def test_a_server_that_takes_long_is_asked_less_often(metrics: Metrics, clock: Clock) -> None:
+    def answer(asked: Asked) -> tuple[int, bytes]:
+        time.sleep(0.5)
+        return 200, json.dumps({"status": "success", "data": {"resultType": "matrix", "result": []}}).encode()
+
+    metrics.answer = answer
+    trends, state = Trends(PrometheusClient(metrics.url), clock), gradient().state()
+    for passes, times in ((0.0, 1), (16.0, 1), (1000.0, 2)):  # one look takes 2 s, so the next may come after 20
+        clock.advance(passes)
+        trends.of(state, state.incidents[0])
+        wait_for(lambda: not trends._asking, 10)
+        assert len(metrics.asked) == times * len(METRICS)
 
 
 def test_a_hostile_node_name_stays_inside_its_quotes() -> None:

@@ -6,8 +6,11 @@ there at once, with a NaN, a gap and an end at a known moment.
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -209,3 +212,15 @@ def test_a_series_that_has_ended_is_gone_at_once(shown: Shown) -> None:
     suspect, *peers = shown.at("temperature", GONE[SUSPECT] - step)
     assert suspect is None
     assert tuple(peers) == about(*of_peers(lambda rank: 60.0 + rank, 5))
+
+
+@pytest.mark.parametrize("server", ["prometheus", "victoria-metrics"])
+@pytest.mark.usefixtures("prometheus_program", "victoria_program")
+def test_the_benchmark_measures_every_metric_also_where_a_fifth_of_the_ranks_stands_for_all(server: str) -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "trends.py"
+    command = [sys.executable, str(script), "--ranks", "4100", "--rounds", "1", "--server", server]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
+    assert done.stdout, done.stderr
+    report = json.loads(done.stdout)
+    assert {one["metric"] for one in report["trends"]} == {"grad_norm_local", "step_seconds", "temperature", "power"}
+    assert all(one["points"] > 200 and one["seconds"] > 0 for one in report["trends"])

@@ -23,9 +23,17 @@ from lastgood_console.sources.client import MetricsError, PrometheusClient, Resu
 from lastgood_console.sources.trend import Trend
 
 WAIT_SECONDS: Final = 1.5
-ANSWER_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 10.0
 FRESH_SECONDS: Final = 15.0
+REST: Final = 10
+"""A server has so many times as long for others as it took to answer."""
 MOST_POINTS: Final = 240
+LEAST_POINTS: Final = 60
+MOST_PEERS: Final = 4096
+"""Of a run with more ranks every fifth stands for all: those that end with 3 or 8, which are on every slot alike."""
+ONE_IN: Final = 5
+MOST_READINGS: Final = 240 * 2048
+"""So many values of peers are looked at for one metric, as far as the least number of points allows."""
 MOST_SUSPECTS: Final = 4
 MOST_KEPT: Final = 32
 _LEAST_ROOM: Final = 600.0  # seconds shown before and after
@@ -77,22 +85,37 @@ def span_of(state: RunState, incident: Incident, now: float) -> Span:
     last = max(opened, timestamp_of(over)) if over else max(opened, now)
     room = max(_LEAST_ROOM, (last - first) / 2)
     low, high = max(first - room, *starts) if starts else first - room, min(last + room, max(now, last))
-    step = max(1.0, math.ceil((high - low) / (MOST_POINTS - 1)))
-    count = min(MOST_POINTS, int((high - low) / step) + 1)
+    most = points_of(ranks_of(state))
+    step = max(1.0, math.ceil((high - low) / (most - 1)))
+    count = min(most, int((high - low) / step) + 1)
     return Span(math.floor(high) - (count - 1) * step, step, count)  # ends with the newest moment
 
 
-def expression(metric: Metric, run: str, suspect: Place, span: Span) -> str:
-    """Return the query for a suspect and the quantiles of its peers, told apart by the label ``line``. Pure."""
+def ranks_of(state: RunState) -> int:
+    """Return how many ranks a run has had at most. Pure."""
+    return max((attempt.world_size for attempt in state.attempts), default=0)
+
+
+def points_of(ranks: int) -> int:
+    """Return how many moments are looked at for a run of so many ranks. Pure."""
+    peers = ranks // ONE_IN if ranks > MOST_PEERS else ranks
+    return max(LEAST_POINTS, min(MOST_POINTS, MOST_READINGS // max(1, peers)))
+
+
+def expression(metric: Metric, run: str, suspect: Place, span: Span, ranks: int = 0) -> str:
+    """Return the query for a suspect and the quantiles of its peers, told apart by the label ``line``. Pure.
+
+    ``ranks``: how many the run has; 0: few.
+    """
     window = f"{max(60.0, 2 * span.step):.0f}s"
-    of_run = f"run={_quoted(run)}"
-    own = f"{of_run},rank={_quoted(str(suspect.rank))},node={_quoted(suspect.node)}"
-    one, every = (
-        f"max by (rank, node) ({metric.expression.format(matchers=matchers, window=window)})"
-        for matchers in (own, of_run)
+    of_run, rank = f"run={_quoted(run)}", _quoted(str(suspect.rank))
+    some = ',rank=~"[0-9]*[38]"' if ranks > MOST_PEERS else ""
+    own, others = (
+        metric.expression.format(matchers=f"{of_run},{more}", window=window)
+        for more in (f"rank={rank},node={_quoted(suspect.node)}", f"rank!={rank}{some}")
     )
-    peers = f"(({every} >= {_LEAST}) unless on (rank, node) {one})"  # NaN, which has no place in a row, never is
-    lines = [_line("suspect", f"max({one})")]
+    peers = f"({others}) >= {_LEAST}"  # NaN, which has no place in a row, never is
+    lines = [_line("suspect", f"max({own})")]
     lines += [
         _line(name, f"quantile({share}, {peers})") for name, share in (("median", 0.5), ("p10", 0.1), ("p90", 0.9))
     ]
@@ -139,6 +162,7 @@ def _column(samples: Mapping[float, float], times: Sequence[float]) -> tuple[flo
 class _Kept:
     trends: tuple[Trend, ...]
     asked_at: float
+    fresh_seconds: float = FRESH_SECONDS
 
 
 class Trends:
@@ -155,7 +179,7 @@ class Trends:
         key, wait = (state.run, incident.id), None
         with self._lock:
             kept = self._kept.get(key)
-            old = kept is None or abs(self._clock() - kept.asked_at) >= FRESH_SECONDS
+            old = kept is None or abs(self._clock() - kept.asked_at) >= kept.fresh_seconds
             if old and key not in self._asking:
                 asked = self._asking[key] = Signal()
                 wait = asked if kept is None else None
@@ -168,16 +192,17 @@ class Trends:
 
     def _ask(self, key: tuple[str, str], state: RunState, incident: Incident) -> None:
         """Ask; what was known before stays where there is no answer."""
-        now, found = self._clock(), None
+        now, began, found = self._clock(), time.monotonic(), None
         try:
             found = tuple(self._all(state, incident, now))
         except MetricsError as problem:
             log.debug("no trends: %s", problem)  # the poller says it where people look
         except Exception:
             log.exception("the trends of run %s could not be read", state.run)
+        fresh = max(FRESH_SECONDS, REST * (time.monotonic() - began))
         with self._lock:
             before = self._kept.pop(key, _Kept((), now))
-            self._kept[key] = _Kept(before.trends if found is None else found, now)
+            self._kept[key] = _Kept(before.trends if found is None else found, now, fresh)
             while len(self._kept) > MOST_KEPT:
                 del self._kept[next(iter(self._kept))]
             self._asking.pop(key).set()
@@ -187,7 +212,7 @@ class Trends:
         high = span.times[-1]
         for metric in METRICS:
             for suspect in incident.suspects[:MOST_SUSPECTS]:
-                query = expression(metric, state.run, suspect, span)
+                query = expression(metric, state.run, suspect, span, ranks_of(state))
                 answer = self._client.query_range(query, span.low, high, span.step, ANSWER_SECONDS)
                 found = trend(metric, suspect.rank, span, answer, now)
                 if found is None:
