@@ -40,6 +40,9 @@ class Config:
     environment, ``stop,replay=record``."""
     replica_every: int = 50
     """Steps between two replica checks; 0 switches them off (a save still compares)."""
+    state_every: int = 200
+    """Steps between two replica checks that read the optimizer state as well; 0 leaves that to saves. Off where
+    ``replica_every`` is 0."""
     replay_every: int = 200
     """Steps between two replay audits; 0 switches replay off."""
     save_probe: bool = True
@@ -82,7 +85,7 @@ class Config:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             _require_kind(field.name, str(field.type), getattr(self, field.name))
-        for name in ("replica_every", "replay_every", "at_rest_every"):
+        for name in ("replica_every", "state_every", "replay_every", "at_rest_every"):
             _require(getattr(self, name) >= 0, name, getattr(self, name), "a number of steps, 0 or more (0 = off)")
         _require(self.accumulation >= 1, "accumulation", self.accumulation, "1 or more micro-batches per step")
         _require(0 <= self.metrics_port <= 65535, "metrics_port", self.metrics_port, "a port from 0 to 65535")

@@ -96,9 +96,8 @@ class CheckData(TypedDict):
     """
 
     check: CheckName
-    phase: (
-        str  # replica: loop|save|close|immediate; replay: first|audit|probe|immediate|close; at_rest: loop|part n of m
-    )
+    phase: str  # replica: loop|state|save|close|immediate; replay: first|audit|probe|immediate|close;
+    #             at_rest: loop|part n of m
     state_step: int  # step of the state that was read (replica: s-1 in the loop, c at a save); replay: the step audited
     result: Result
     reason: str

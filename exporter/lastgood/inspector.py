@@ -116,7 +116,12 @@ class Inspector:
         """Tell whether weights are compared in step ``step``; always just before a replay."""
         if "replica" in self.why_not:
             return False
-        return step % self.config.replica_every == 0 or self.replay_due(step)
+        return step % self.config.replica_every == 0 or self.state_due(step) or self.replay_due(step)
+
+    def state_due(self, step: int) -> bool:
+        """Tell whether the replica check of step ``step`` reads the optimizer state as well."""
+        every = self.config.state_every
+        return "replica" not in self.why_not and every > 0 and step % every == 0
 
     def at_rest_due(self, step: int) -> bool:
         """Tell whether step ``step`` is sampled for bits that change while nobody writes."""
@@ -313,7 +318,7 @@ class Inspector:
     def _audit(self, step: int) -> Decision:
         decision = PROCEED
         if self.replica_due(step):
-            decision = self._compare_weights("loop", step - 1, step)
+            decision = self._compare_weights("state" if self.state_due(step) else "loop", step - 1, step)
             rows = self.world.gather_floats([self.judge.norms[-1]])
             self.spread = norm_spread([row[0] for row in rows])
         if self.replay_due(step) and self.replayer and self.recorder:
@@ -329,7 +334,8 @@ class Inspector:
     def _compare_weights(self, phase: str, state_step: int, step: int) -> Decision:
         if "replica" in self.why_not:
             return PROCEED
-        result = compare(self.world, weights(self.module, self.ignored), self.session.nodes)
+        read = self.shared_state() if phase == "state" else weights(self.module, self.ignored)
+        result = compare(self.world, read, self.session.nodes)
         return self._judge_replica(result, phase, state_step, step)
 
     def _judge_replica(self, result: Comparison, phase: str, state_step: int, step: int) -> Decision:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from lastgood.lineage import Segment, normalise, segments
 from lastgood.state import Attempt, CheckRound, Finding, Place, Point, Window
 
-FULL_PHASES = frozenset({"save", "close"})
+FULL_PHASES = frozenset({"save", "close", "state"})
 """Phases in which ``replica`` reads the optimizer state as well as the weights."""
 
 

@@ -11,7 +11,7 @@ from tests.exporter.ranks import run_ranks
 SCRIPT = Path(__file__).with_name("training_cases.py")
 NAMES = (
     "at_rest_clean,at_rest_weight,at_rest_moment,at_rest_stops,at_rest_everywhere,at_rest_written_on_purpose,"
-    "at_rest_off,at_rest_changes_nothing"
+    "at_rest_off,at_rest_changes_nothing,a_moment_that_weights_do_not_show"
 )
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
@@ -68,3 +68,12 @@ def test_switched_off_it_looks_at_nothing(seen: dict[str, Any]) -> None:
 
 def test_looking_changes_nothing(seen: dict[str, Any]) -> None:
     assert seen["at_rest_changes_nothing"]["equal"]
+
+
+def test_a_moment_that_no_weight_shows_is_found_by_the_loops_own_look_at_the_state(seen: dict[str, Any]) -> None:
+    without, watched = seen["a_moment_that_weights_do_not_show"]
+    assert without["rounds"] == ["loop"] * 7
+    assert watched["rounds"] == ["loop"] * 3 + ["state"] + ["loop"] * 3
+    assert watched["findings"] == [["state", 4, [1], "0.weight/exp_avg_sq"]]
+    assert without["findings"] == [] or without["findings"][0][1] > 4  # the weights come apart later, if they do
+    assert watched["window"] == [0, 3]

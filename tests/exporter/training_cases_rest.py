@@ -125,3 +125,23 @@ def at_rest_changes_nothing(root: Path) -> Any:
         out.append(state(ddp, optimizer))
         monitor.close()
     return {"equal": out[0] == out[1], "batch": batch_of(1).shape[0]}
+
+
+def moment_off(root: Path, **settings: Any) -> Any:
+    """Flip a low bit of one rank's second moment after step 3, too little to move a weight, and train on to step 7."""
+    torch.manual_seed(0)
+    ddp = DistributedDataParallel(nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)))
+    optimizer = torch.optim.AdamW(ddp.parameters(), lr=1e-2)
+    monitor = watch(ddp, optimizer, root, at_rest_every=0, replay_every=0, replica_every=1, policy="record", **settings)
+    train(ddp, optimizer, monitor, 3)
+    if dist.get_rank() == 1:
+        flip(next(iter(optimizer.state.values()))["exp_avg_sq"])
+    train(ddp, optimizer, monitor, 4, first=4)
+    found = [(e["phase"], e["step"], e["ranks"], e["tensor"]) for e in events(root, "finding")]
+    window = incident(root)[0][0] if found else None
+    return {"findings": found[:1], "window": window, "rounds": [e["phase"] for e in events(root, "check")]}
+
+
+@case
+def a_moment_that_weights_do_not_show(root: Path) -> Any:
+    return [moment_off(root / str(every), state_every=every) for every in (0, 4)]
