@@ -64,13 +64,13 @@ NOW: Final = Row(
         Panel(
             id=2, kind="stat", title="Accusations in 7 days", width=5, height=4, empty=NO_ACCUSATION,
             says="Incidents of the last 7 days that named a device of this node, over all runs and restarts.",
-            queries=(Query(expr=f"sum ({accusations('7d', NODE)})", legend="7 days"),),
+            queries=(Query(expr=f"sum ({accusations('7d', '$node')})", legend="7 days"),),
             steps=((None, PLAIN), (1, LATE), (2, BAD)),
         ),
         Panel(
             id=3, kind="stat", title="Accusations in 90 days", width=5, height=4, empty=NO_ACCUSATION,
             says="Incidents of the last 90 days that named a device of this node, over all runs and restarts.",
-            queries=(Query(expr=f"sum ({accusations('90d', NODE)})", legend="90 days"),),
+            queries=(Query(expr=f"sum ({accusations('90d', '$node')})", legend="90 days"),),
             steps=((None, PLAIN), (1, LATE), (2, BAD)),
         ),
         Panel(
@@ -120,8 +120,8 @@ TABLES: Final = Row(
             id=7, kind="table", title="Accusations", width=8, empty=NO_ACCUSATION, labels=("gpu_uuid",),
             says="Incidents that named a device of this node, over all runs and restarts.",
             queries=(
-                Query(expr=f"max by (gpu_uuid) ({accusations('90d', NODE)})", legend="within 90 days"),
-                Query(expr=f"max by (gpu_uuid) ({accusations('7d', NODE)})", legend="within 7 days",
+                Query(expr=f"max by (gpu_uuid) ({accusations('90d', '$node')})", legend="within 90 days"),
+                Query(expr=f"max by (gpu_uuid) ({accusations('7d', '$node')})", legend="within 7 days",
                       steps=((None, PLAIN), (2, BAD))),
             ),
         ),

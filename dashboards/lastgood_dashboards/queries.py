@@ -4,6 +4,8 @@ The rules that every query keeps:
 
 - Two ledgers on one run export the same series: ``max by (...)`` over labels of ours takes ``job`` and ``instance``
   away before anything is added up.
+- Without ``honor_labels`` a target label ``node`` renames ours to ``exported_node``. In a ledger's series, where that
+  would accuse the host of the ledger, ours is taken back. Not in those of ranks: at 16,384 it is as dear as a chart.
 - A rank's series is joined with ``rank_info`` on ``(job, instance, run, rank)``, never on the rank alone: two attempts
   overlap while a job restarts. ``topk by (...) (1, ...)`` makes the right side unique, since one duplicate would fail
   the whole query.
@@ -38,7 +40,13 @@ def where(*matchers: str) -> str:
 
 def ledger(name: str, *matchers: str, by: str = "run") -> str:
     """Return a ledger's series by the labels ``by``, once however many ledgers export it."""
-    return f"max by ({by}) ({PREFIX}{name}{where(*matchers)})"
+    return f"max by ({by}) ({_own_node(f'{PREFIX}{name}{where(*matchers)}', by)})"
+
+
+def _own_node(series: str, by: str) -> str:
+    """Return a ledger's series with our own node label, where it is among the labels ``by``."""
+    own = f'label_replace({series}, "node", "$1", "exported_node", "(.+)")'
+    return own if "node" in by.split(", ") else series
 
 
 def total(name: str, *matchers: str, by: str = "run", per: str = "") -> str:
@@ -49,7 +57,7 @@ def total(name: str, *matchers: str, by: str = "run", per: str = "") -> str:
 
 def latest(name: str, *matchers: str, by: str, over: str = "$__range") -> str:
     """Return the last value within ``over`` before the end of the time range: the same at every step of a chart."""
-    return f"max by ({by}) (last_over_time({PREFIX}{name}{where(*matchers)}[{over}] @ end()))"
+    return f"max by ({by}) ({_own_node(f'last_over_time({PREFIX}{name}{where(*matchers)}[{over}] @ end())', by)})"
 
 
 def known(series: str) -> str:
@@ -77,9 +85,10 @@ def quantile(share: float, series: str) -> str:
     return f"quantile by (run) ({share}, {series})"
 
 
-def accusations(window: str, *matchers: str) -> str:
-    """Return how many incidents named each device within ``window``: 7d or 90d."""
-    return ledger("node_accusations", f'window="{window}"', *matchers, by="node, gpu_uuid")
+def accusations(window: str, node: str = "") -> str:
+    """Return how many incidents named each device within ``window``: 7d or 90d. ``node``: of this node alone."""
+    found = ledger("node_accusations", f'window="{window}"', by="node, gpu_uuid")
+    return f'({found} and on (node) label_replace(vector(1), "node", "{node}", "", ""))' if node else found
 
 
 def late(runs: str) -> str:

@@ -171,7 +171,7 @@ def variables_are_there(name: str, boards: Boards) -> Iterator[str]:
         if defined.get(variable) != kind:
             yield f"${variable} is not a {kind}"
     for where, text in (*expressions(boards[name]), *((title, url) for title, url, _ in links(boards[name]))):
-        used = {word for word in re.findall(r"\$\{?(\w+)", text) if not word.startswith("__")}
+        used = {word for word in re.findall(r"\$\{?(\w+)", text) if not word.startswith("__") and not word.isdigit()}
         yield from (f"{where} uses ${word}" for word in sorted(used - set(defined)))
 
 

@@ -193,3 +193,41 @@ def test_ranks_are_counted_by_their_ratio_to_the_median(view: View) -> None:
 def test_a_node_without_ranks_can_be_chosen_when_it_was_accused(view: View) -> None:
     variable = next(found for found in BOARDS["node"]["templating"]["list"] if found["name"] == "node")
     assert set(view.offered(BOARDS["node"], variable)) == {"node-a", "node-b", "node-c", "node-gone"}
+
+
+@pytest.fixture(scope="module")
+def renamed(tmp_path_factory: pytest.TempPathFactory, prometheus_program: str) -> Iterator[View]:
+    """Return a view where no scrape honours our labels, and every target has a label ``node`` of its own.
+
+    As Kubernetes does: that of a rank is its own node, that of the ledger is where the console runs.
+    """
+    folder = tmp_path_factory.mktemp("renamed")
+    hosts = {"ledger-host": LEDGER, "node-b": rank(1, "node-b", "GPU-1", 2, "2"), "node-c": RANKS["healthy"]}
+    with ExitStack() as stack:
+        targets = [f"{{targets: [{_serve(text, stack)}], labels: {{node: {host}}}}}" for host, text in hosts.items()]
+        prometheus = Prometheus(
+            prometheus_program, folder, f"- {{job_name: all, static_configs: [{', '.join(targets)}]}}\n", stack
+        )
+        wait_for(lambda: prometheus.number("count (up == 1)") == len(targets))
+        started = time.time()
+        wait_for(lambda: prometheus.number("min (sum_over_time(up[3s]))") == 3 and time.time() > started + 3)
+        assert prometheus.number('count (lastgood_node_accusations{node="ledger-host",exported_node="node-b"})')
+        yield View(prometheus, started, time.time(), {"run": "a.b", "node": "node-b"})
+
+
+def test_a_target_label_accuses_no_host_of_a_ledger(renamed: View) -> None:
+    for letter in "ABCD":
+        suspects = answers(renamed, "run", "Suspects of open incidents")[letter]
+        assert {one.labels["node"] for one in suspects} == {"node-b"}
+    assert number(renamed, "node", "Accusations in 7 days") == 2
+    assert number(renamed, "node", "Accusations in 90 days") == 3
+    accused = next(
+        panel for panel in panels(BOARDS["fleet"]) if "accus" in panel["title"].lower() and panel["type"] == "table"
+    )
+    found = renamed.panel(BOARDS["fleet"], accused)["A"]
+    assert {one.labels["node"] for one in found} == {"node-b", "node-gone"}
+
+
+def test_a_suspect_is_found_among_ranks_whose_label_was_renamed(renamed: View) -> None:
+    suspects = answers(renamed, "run", "Gradient norm before the averaging")["D"]
+    assert [(one.labels["rank"], one.labels["node"]) for one in suspects] == [("1", "node-b")]
