@@ -186,6 +186,10 @@ class Recorder:
         self._buffer_hook = self.module.register_forward_pre_hook(first_call)
         self._digest_into(micro)
 
+    def backward_ended(self) -> None:
+        """Digest no gradient any more: what runs now is a replay, whose gradients belong to other batches."""
+        self._remove_hooks()
+
     def _stop_watching_buffers(self) -> None:
         if self._buffer_hook is not None:
             self._buffer_hook.remove()

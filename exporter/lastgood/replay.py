@@ -106,6 +106,7 @@ class Replayer:
         fresh run under the current weights (probe). ``nonfinite``: ranks whose step was not finite; for them the
         question is whether it is finite elsewhere.
         """
+        self.recorder.backward_ended()
         result = Round(pairs=partners(self.nodes, self.environments, self.rounds))
         self.rounds += 1
         result.not_run = self._unpaired(result.pairs)

@@ -138,6 +138,13 @@ def test_replicas_that_differ_are_not_replayed(seen: list[dict[str, Any]]) -> No
     assert {f[0] for f in seen[0]["record_only_records"]["findings"]} == {"conservation", "replica"}
 
 
+def test_the_audit_after_an_immediate_replay_reads_its_own_steps_gradient(seen: list[dict[str, Any]]) -> None:
+    result = seen[0]["a_nan_in_an_audited_step_that_is_recorded"]
+    assert result["not_run"] == ""
+    assert ["audit", 2] in [r[:2] for r in result["rounds"]]
+    assert all(r[2] in ("passed", "failed") for r in result["rounds"])
+
+
 def test_what_the_sum_hides_is_seen_by_the_flag_one_step_later(seen: list[dict[str, Any]]) -> None:
     assert ["conservation", "flag", 23, [1]] in seen[0]["too_little_to_be_seen_in_the_sum"]
 

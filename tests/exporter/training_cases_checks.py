@@ -261,6 +261,19 @@ def record_only_records(root: Path) -> Any:
 
 
 @case
+def a_nan_in_an_audited_step_that_is_recorded(root: Path) -> Any:
+    ddp, optimizer = build()
+    injector = armed(Fault(site="gradient", kind="nan", rank=1, step=2))
+    injector.wrap(ddp.module)
+    monitor = watch(ddp, optimizer, root, policy="record", replay_every=2, injector=injector)
+    text = failure(lambda: train(ddp, optimizer, monitor, 2))
+    monitor.close()
+    rounds = [(e["phase"], e["step"] if "step" in e else e["state_step"], e["result"], e["reason"])
+              for e in events(root, "check") if e["check"] == "replay"]  # fmt: skip
+    return {"text": text, "rounds": rounds, "not_run": monitor.inspector.why_not.get("replay", "")}
+
+
+@case
 def too_little_to_be_seen_in_the_sum(root: Path) -> Any:
     ddp, optimizer = build()
     monitor = watch(ddp, optimizer, root, policy="record")
