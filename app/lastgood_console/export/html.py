@@ -59,11 +59,11 @@ def _head(document: Document) -> str:
         '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
         f'<meta name="generator" content="{e(document["written"]["by"])}">\n<title>{e(title)}</title>\n'
-        f"<style>\n{_colours()}\n{css}</style>"
+        f"<style>\n{colours()}\n{css}</style>"
     )
 
 
-def _colours() -> str:
+def colours() -> str:
     """Return the tokens: light, and dark for a reader who wants it on a screen. Paper is light."""
     dark = f":root {{ color-scheme: dark; {css_variables('dark')} }}"
     return (
