@@ -21,7 +21,8 @@ from lastgood_console.store import Snapshot
 
 DRAWN_SECONDS: Final = 10.0
 """So old the ages on a page may become, beside that of its data."""
-Right = Callable[[Snapshot, float], str]
+Html = Callable[[Snapshot, float], str]
+"""Writes a part of a page from what is shown and the time (unix seconds)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +38,22 @@ class Drawn:
         return (number, theme) != (self.number, self.theme) or now - self.at >= DRAWN_SECONDS
 
 
-def live_head(
-    headline: str, consequence: str, snapshot: Snapshot, seconds: float, *, right: Right = fresh_html
-) -> None:
-    """Draw the head of a page, which keeps it live. ``right``: what stands at its right, as HTML, at every tick anew.
+def live_head(headline: str, consequence: str, snapshot: Snapshot, seconds: float, *, right: Html = fresh_html) -> None:
+    """Draw the head of a page, which keeps it live. ``right``: what stands at its right."""
+    live_html(lambda newest, now: page_head(headline, consequence, right(newest, now)), snapshot, seconds)
+
+
+def live_html(write: Html, snapshot: Snapshot, seconds: float) -> None:
+    """Draw the one part of a page that is written anew at every tick, which keeps the whole page live.
 
     The caller draws the rest of the page from the same snapshot, outside any fragment. ``seconds``: unix seconds.
     """
-    _head(headline, consequence, Drawn(snapshot.number, seconds, theme_name()), right)
+    _tick(write, Drawn(snapshot.number, seconds, theme_name()))
 
 
 @st.fragment(run_every=TICK_SECONDS)
-def _head(headline: str, consequence: str, drawn: Drawn, right: Right) -> None:
+def _tick(write: Html, drawn: Drawn) -> None:
     snapshot, seconds = news()
     if drawn.is_old(snapshot.number, seconds, theme_name()):
         st.rerun()
-    st.html(page_head(headline, consequence, right(snapshot, seconds)))
+    st.html(write(snapshot, seconds))
