@@ -49,6 +49,9 @@ COMMANDS: Final = {
         "a real training run with a rank that lies, the verdict, the recovery, the files",
         "lastgood_console.demo:main", "rich",
     ),
+    "drill": Command(
+        "break devices in many ways in real training, and score what is found", "lastgood_console.drill:main", "rich",
+    ),
     "console": Command(
         "the console in the browser, with its HTTP API", "lastgood_console.server:main", "streamlit"
     ),
