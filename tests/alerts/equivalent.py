@@ -35,6 +35,10 @@ EQUIVALENT: Final = (
     ),
     (r"exporter_errors:15m\)\) >= ': '1' became '0'", "only ranks with failures are there"),
     (r"last_read_timestamp_seconds\[': '1d' became '4d'", "how long a gone ledger is remembered; no case lasts a day"),
+    (
+        r"\(lastgood:attempt_ranks\) \* (0 \+ time\(\) - )?': '(0' became '-?1|86400' became '(129600|43200))'",
+        "where no ledger was seen the text says so and no age: any that is beyond the threshold will do",
+    ),
     (r"grad_norm.*\{stage=\"local\"\} >= ': '0' became '-1'", "a norm is never negative"),
     (r"gpu_power_watts:avg5m: .*\)\) >= ': '0' became '-1'", "power is never negative"),
     (r"DCGM_FI_DEV_POWER_USAGE\[5m\]\) >= ': '0' became '-1'", "power is never negative"),
