@@ -165,7 +165,8 @@ class _Base:
 
         Earlier faulty steps are excused where there was nothing to find up to the window's start: a fault that did not
         act in an audited step, was below the tolerance, or had not yet reached what was compared. An intermittent one
-        may be found because it acted in a replay, with no faulty step since the last passed one: then nothing is to be held.
+        may be found because it acted in a replay, with no faulty step since the last passed one: then there is
+        nothing to hold.
         """
         window = self._incident_window()
         if window is None:
