@@ -25,7 +25,7 @@ from lastgood_console.components.decision import (
     sentence,
     things_to_do,
 )
-from lastgood_console.components.heads import empty, origin_note, page_head, rfc3339, section, unreadable_warning
+from lastgood_console.components.heads import empty, origin_note, rfc3339, section, unreadable_warning
 from lastgood_console.components.meters import meters, meters_html
 from lastgood_console.components.panels import (
     advice_html,
@@ -42,10 +42,10 @@ from lastgood_console.components.time_frame import Frame
 from lastgood_console.components.triage import ALARM, WARN
 from lastgood_console.export.formats import FORMATS, render
 from lastgood_console.export.origin import STORY_WORDS, saves_words
+from lastgood_console.live import live_head, live_html
 from lastgood_console.pause import news
 from lastgood_console.shell import (
     OVERVIEW_PAGE,
-    TICK_SECONDS,
     fresh_html,
     metrics_warning,
     no_runs_html,
@@ -63,7 +63,7 @@ MOST_OTHERS = 12
 
 def crumb(incident: Incident, snapshot: Snapshot, seconds: float) -> None:
     """Draw run and incident, the way to other incidents, and how this one stands."""
-    left, right = crumb_html(incident), standing_html(incident, rfc3339(seconds), fresh_html(snapshot, seconds))
+    left = crumb_html(incident)
     others = [i for s in snapshot.states.values() for i in s.incidents if (i.run, i.id) != (incident.run, incident.id)]
     with st.container(horizontal=True, vertical_alignment="center", key="lg-crumb"):
         st.html(left, width="content")
@@ -73,7 +73,7 @@ def crumb(incident: Incident, snapshot: Snapshot, seconds: float) -> None:
                 for other in sorted(others, key=lambda i: (is_open(i), i.opened_at), reverse=True)[:MOST_OTHERS]:
                     words = f"{other.run} › {other.id} · {other.status}, {state_phrase(other)}"
                     show_another(words, other.run, other.id)
-        st.html(right)
+        live_html(lambda newest, now: standing_html(incident, rfc3339(now), fresh_html(newest, now)), snapshot, seconds)
 
 
 def decision(state: RunState, incident: Incident) -> None:
@@ -238,7 +238,7 @@ def show_run(state: RunState, snapshot: Snapshot, seconds: float) -> None:
     outside = outside_alerts(snapshot, seconds).of_run(state.run)
     trouble = trouble_words(state, snapshot, outside, seconds)
     words, said = (trouble, f"{clean} {said}") if trouble else (clean, said)
-    st.html(page_head(words, said, fresh_html(snapshot, seconds)))
+    live_head(words, said, snapshot, seconds)
     metrics_warning(snapshot, seconds)
     if warning := origin_note(state) + unreadable_warning(state):
         st.html(warning)
@@ -273,16 +273,15 @@ def replay_words(replay: CheckStatus | None, steps: int) -> str:
     return f"Replay last passed {step_text(max(0, steps - replay.last_pass_step))} steps ago."
 
 
-@st.fragment(run_every=TICK_SECONDS)
 def page() -> None:
-    """Draw the page, again at every tick."""
+    """Draw the page, which its head keeps live."""
     snapshot, seconds = news()
     chosen = select(snapshot.states, st.query_params.get("run"), st.query_params.get("incident"))
     if chosen.problem:
-        st.html(page_head("Nothing at this address.", chosen.problem, fresh_html(snapshot, seconds)))
+        live_head("Nothing at this address.", chosen.problem, snapshot, seconds)
         st.page_link(OVERVIEW_PAGE, label="Open overview")
     elif chosen.state is None:
-        st.html(page_head("No runs.", "", fresh_html(snapshot, seconds)))
+        live_head("No runs.", "", snapshot, seconds)
         st.html(empty(no_runs_html()))
     elif chosen.incident is None:
         show_run(chosen.state, snapshot, seconds)
