@@ -5,6 +5,7 @@ from importlib.resources import files
 
 import streamlit as st
 
+from lastgood_console.components.command import copy_script
 from lastgood_console.components.css import stylesheet
 from lastgood_console.pause import pause_switch
 from lastgood_console.sign_in import gate, sign_out_button
@@ -17,6 +18,7 @@ st.set_page_config(page_title="lastgood", page_icon=f"data:image/png;base64,{ico
 st.logo(str(HERE / "assets" / "wordmark.svg"), size="medium")
 st.html(stylesheet())
 gate()
+st.html(copy_script(), unsafe_allow_javascript=True)  # our own words alone
 
 overview = st.Page("views/overview.py", title="Overview", default=True)
 incident = st.Page("views/incident.py", title="Incident", url_path="incident")

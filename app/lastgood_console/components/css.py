@@ -19,4 +19,4 @@ def stylesheet() -> str:
 
 def streamlit_selectors() -> tuple[str, ...]:
     """Return the names of Streamlit's own that the style sheet relies on, as CSS selectors."""
-    return tuple(sorted(set(re.findall(r'\[data-testid="[^"]+"\]|\.stCode\b', stylesheet()))))
+    return tuple(sorted(set(re.findall(r'\[data-testid="[^"]+"\]', stylesheet()))))

@@ -23,6 +23,7 @@ from lastgood_console.components.alert_rows import (
 )
 from lastgood_console.components.alerts import path_html
 from lastgood_console.components.alerts_page import alerts_table, plain_rows, receiver_lines
+from lastgood_console.components.command import command_html
 from lastgood_console.components.heads import empty, rfc3339, section
 from lastgood_console.components.tables import MOST_ROWS
 from lastgood_console.live import live_head
@@ -91,7 +92,7 @@ def nothing_yet() -> None:
         "send everything to this console, with these lines in <code>alertmanager.yml</code> and a route to them. "
         "Grafana: <code>lastgood grafana deploy</code>. Both at once, on this machine: <code>lastgood stack</code>."
     ))  # fmt: skip
-    st.code(receiver_lines(f"{url.scheme}://{url.netloc}"), language=None)
+    st.html(command_html(receiver_lines(f"{url.scheme}://{url.netloc}")))
 
 
 def what_is_asked() -> dict[str, str]:

@@ -16,6 +16,7 @@ from lastgood_console.components import peers_chart, trend_chart
 from lastgood_console.components.alert_facts import Alerts
 from lastgood_console.components.alerts import section_html
 from lastgood_console.components.checkpoint_table import checkpoints_html
+from lastgood_console.components.command import command_html
 from lastgood_console.components.decision import (
     avoid_panel,
     cost_panel,
@@ -85,7 +86,7 @@ def decision(state: RunState, incident: Incident) -> None:
         with first, st.container(border=True, height="stretch", key=f"lg-panel-resume-{border}"):
             st.html(panel_html("RESUME FROM", resume))
             if resume.command:
-                st.code(resume.command, language=None, wrap_lines=True)
+                st.html(command_html(resume.command))
                 st.html(f'<div class="lg-caption">{escape(resume_note(incident))}</div>')
         with second, st.container(border=True, height="stretch", key="lg-panel-avoid"):
             st.html(panel_html("DO NOT USE", avoid_panel(state, incident)))
@@ -105,7 +106,7 @@ def reasons_and_advice(state: RunState, incident: Incident) -> None:
                 with st.container(horizontal=True, vertical_alignment="center", key=f"lg-do-{number}"):
                     st.html(advice_html(number, advice), width=DO_WIDTH if advice.command else "stretch")
                     if advice.command:
-                        st.code(advice.command, language=None, wrap_lines=True)
+                        st.html(command_html(advice.command))
             with st.container(horizontal=True, horizontal_alignment="right", key="lg-exports"):
                 act_on(incident)
                 exports(state, incident)
