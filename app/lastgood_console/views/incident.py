@@ -55,6 +55,7 @@ from lastgood_console.shell import (
     show_another,
     theme_name,
 )
+from lastgood_console.sources.trends import MOST_PEERS, ONE_IN, ranks_of
 from lastgood_console.store import Snapshot, current
 from lastgood_console.timeline_panel import timeline_panel
 
@@ -184,7 +185,8 @@ def over_time(state: RunState, incident: Incident, frame: Frame, seconds: float)
     for found in current().trends(state, incident):
         title = f"{trend_chart.name_of(found).capitalize()} of {ranks_text([found.rank])}"
         age = age_text(max(0.0, seconds - found.asked_at))
-        st.html(section(title, f"less the median of its peers, by time · read {age} ago · context only"))
+        peers_words = f"its peers (one in {ONE_IN})" if ranks_of(state) > MOST_PEERS else "its peers"
+        st.html(section(title, f"less the median of {peers_words}, by time · read {age} ago · context only"))
         shown = trend_chart.within(found, frame)
         if shown is None:
             st.html(empty("The zoom shows none of its samples."))
