@@ -79,7 +79,7 @@ def test_a_part_that_does_not_exist_is_refused() -> None:
 
 def told(outcomes: tuple[Outcome, ...] = OUTCOMES) -> str:
     out = io.StringIO()
-    console = Console(file=out, force_terminal=False, color_system=None, width=140)
+    console = Console(file=out, force_terminal=False, color_system=None, width=160)
     say_results(list(followed(iter(outcomes), [], Options(), console)), ABOUT, console)
     return out.getvalue()
 
@@ -96,7 +96,7 @@ def test_the_terminal_says_rows_kinds_targets_and_what_missed_one() -> None:
 
 
 def test_no_line_is_wider_than_the_terminal_it_is_written_for() -> None:
-    assert max(len(line) for line in told().splitlines()) <= 140
+    assert max(len(line) for line in told().splitlines()) <= 160
 
 
 def squares(page: str) -> dict[str, list[str]]:

@@ -78,4 +78,4 @@ def _terminal() -> Console:
     """Return where to print: a terminal as it is, else plain text without control codes."""
     if sys.stdout.isatty():
         return Console()
-    return Console(force_terminal=False, color_system=None, width=140)
+    return Console(force_terminal=False, color_system=None, width=160)

@@ -11,16 +11,18 @@ from importlib.resources import files
 from typing import Any, Final
 
 from lastgood.drill.plan import ALL_ROWS, BYTE, COLUMNS
+from lastgood.drill.summary import COLUMNS_MEAN
 from lastgood_console.export.html import colours, e, table
 
 Document = Mapping[str, Any]
 Trials = Sequence[Mapping[str, Any]]
 
 _CSS: Final = """
+body { max-width: 940px; overflow-wrap: normal; }
 .map { table-layout: fixed; margin-top: 8px; }
-.map th { white-space: normal; vertical-align: bottom; padding: 4px 3px; }
-.map th:first-child, .map td:first-child { width: 116px; text-align: left; }
-.map td { text-align: center; padding: 4px 2px; border: 2px solid var(--lg-bg); line-height: 15px; font-size: 12px; }
+.map th { white-space: normal; vertical-align: bottom; text-align: center; padding: 4px 1px; }
+.map th:first-child, .map td:first-child { width: 148px; text-align: left; white-space: nowrap; }
+.map td { text-align: center; padding: 5px 2px; border: 2px solid var(--lg-bg); line-height: 15px; font-size: 12px; }
 .map td:first-child { border-left: 0; }
 .map small { display: inline; color: inherit; font-size: 11px; }
 .found { background: var(--lg-trusted-t); color: var(--lg-trusted); }
@@ -29,9 +31,9 @@ _CSS: Final = """
 .none { color: var(--lg-ink3); }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 16px; color: var(--lg-ink2); font-size: 12px; margin: 8px 0 0; }
 .legend b { display: inline-block; min-width: 22px; padding: 0 4px; text-align: center; font-weight: 600; }
-td.n { text-align: right; } .numbers td { text-align: right; } .numbers td:first-child { text-align: left; }
-.numbers th { white-space: normal; vertical-align: bottom; text-align: right; }
-.numbers th:first-child { text-align: left; }
+.numbers td, .numbers th { text-align: right; white-space: nowrap; }
+.numbers td:first-child, .numbers th:first-child { text-align: left; }
+@media print { .map th { font-size: 8px; } .numbers td, .numbers th { font-size: 10px; padding: 3px; } }
 """
 _LEGEND: Final = (
     ("found", "✓3", "inside reach, all found"),
@@ -41,11 +43,11 @@ _LEGEND: Final = (
     ("none", "–", "the fault changed nothing"),
 )
 _HEADS: Final = (
-    ("", "name"), ("trials", "trials"), ("inside reach", ""), ("found", "detected"), ("steps late, median",
-    "latency_median"), ("worst", "latency_worst"), ("named right", "right"), ("wrong", "wrong"),
-    ("nobody named", "undecided"), ("windows right", ""), ("outside reach", ""), ("no effect", "no_effect"),
-    ("faulty steps before a window", "escapes"),
+    ("", ""), ("trials", "trials"), ("inside", ""), ("found", "detected"), ("median", "latency_median"),
+    ("worst", "latency_worst"), ("right", "right"), ("wrong", "wrong"), ("nobody", "undecided"), ("windows", ""),
+    ("outside", ""), ("no effect", "no_effect"), ("escapes", "escapes"),
 )  # fmt: skip
+"""What a column is called -> its number in a tally; "" where it is computed."""
 
 
 def render(document: Document) -> str:
@@ -127,6 +129,7 @@ def _target(target: Mapping[str, Any]) -> tuple[str, Iterable[str]]:
 
 
 def _rows(document: Document) -> Iterator[str]:
+    yield f'<p class="hint">{e(COLUMNS_MEAN)}</p>'
     for title, tallies in (("By site", document["rows"]), ("By kind of fault", document["kinds"])):
         if tallies:
             yield f"<h2>{title}</h2>"
@@ -139,12 +142,12 @@ def _rows(document: Document) -> Iterator[str]:
 def _numbers(name: str, tally: Mapping[str, Any]) -> tuple[str, Iterable[str]]:
     computed = {
         "": name,
-        "inside reach": tally["detected"] + tally["missed"],
-        "windows right": f"{tally['windows_right']} of {tally['windows']}",
-        "outside reach": tally["beyond"] + tally["outside"],
+        "inside": tally["detected"] + tally["missed"],
+        "windows": f"{tally['windows_right']} of {tally['windows']}",
+        "outside": tally["beyond"] + tally["outside"],
     }
     values = [computed.get(head, tally.get(key)) for head, key in _HEADS]
-    return "", (e("–" if value is None else value) for value in values)
+    return "", (e("–" if value is None else f"{value:g}" if isinstance(value, float) else value) for value in values)
 
 
 def _missed(trials: Trials) -> Iterator[str]:

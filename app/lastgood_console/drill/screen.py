@@ -12,12 +12,12 @@ from rich.text import Text
 
 from lastgood.drill.plan import Trial
 from lastgood.drill.score import Outcome
-from lastgood.drill.summary import Tally, controls, kinds, rows, tally, targets
+from lastgood.drill.summary import COLUMNS_MEAN, Tally, controls, kinds, rows, tally, targets
 
 EVERY: Final = 20
 """Trials between two lines where no bar can be drawn."""
-HEADS: Final = ("trials", "inside reach", "detected", "by", "late: median", "worst", "named right", "wrong",
-                "undecided", "windows", "outside", "no effect", "escapes")  # fmt: skip
+HEADS: Final = ("trials", "inside", "found", "by", "median", "worst", "right", "wrong", "nobody", "windows", "outside",
+                "no effect", "escapes")  # fmt: skip
 
 
 def followed(outcomes: Iterable[Outcome], trials: Sequence[Trial], options: Any, console: Console) -> Iterator[Outcome]:
@@ -50,6 +50,7 @@ def say_results(outcomes: Sequence[Outcome], about: Mapping[str, Any], console: 
     if faults:
         console.print(_table("site", {**rows(outcomes), "all": tally(faults)}))
         console.print(_table("kind", kinds(outcomes)))
+        console.print(COLUMNS_MEAN, style="dim", highlight=False)
     clean = controls(outcomes)
     steps = f"{sum(o.steps for o in clean):,} steps"
     console.print(f"Controls: {len(clean)} jobs without a fault, {steps}, {sum(o.false for o in clean)} findings.",
@@ -65,9 +66,9 @@ def say_results(outcomes: Sequence[Outcome], about: Mapping[str, Any], console: 
 
 def _table(name: str, tallies: Mapping[str, Tally]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    table.add_column(name)
+    table.add_column(name, no_wrap=True)
     for head in HEADS:
-        table.add_column(head, justify="left" if head == "by" else "right")
+        table.add_column(head, justify="left" if head == "by" else "right", no_wrap=head != "by")
     for row, found in tallies.items():
         table.add_row(row, *cells(found), style="bold" if row == "all" else "")
     return table

@@ -55,6 +55,17 @@ RULES: Final = (
 """Site x when -> the checks that must see it, under which condition, and within how many steps."""
 
 
+def rules_table() -> list[str]:
+    """Return the table as Markdown lines."""
+    rows = (
+        (rule.rows, rule.when, ", ".join(f"`{c}`" if c != LOAD else "the fingerprint" for c in rule.checks) or "none",
+         rule.condition, rule.within)
+        for rule in RULES
+    )  # fmt: skip
+    head = ["| where | when | must be found by | if | within |", "|---|---|---|---|---|"]
+    return head + [f"| {' | '.join(row)} |" for row in rows]
+
+
 @dataclass(frozen=True, slots=True)
 class Demand:
     """One thing that must be found: by one of ``checks``, at a step from ``step`` to ``latest``."""

@@ -12,6 +12,11 @@ from lastgood.drill.plan import ALL_ROWS, BYTE, COLUMNS, CONTROL
 from lastgood.drill.score import Outcome
 
 VERSION: Final = 1
+COLUMNS_MEAN: Final = (
+    "inside: inside the documented reach of a check; found: of those. median, worst: steps from the first faulty one "
+    "to the finding. right, wrong, nobody: who was accused. windows: those that contain the first faulty step after "
+    "the last passed audit. escapes: faulty steps before a window."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

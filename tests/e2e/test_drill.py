@@ -1,0 +1,73 @@
+"""A small drill on real training: every target is reached, and missed as soon as a check is made blind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.torchrun, pytest.mark.slow, pytest.mark.timeout(600)]
+
+BLIND = """
+import sys
+if "lastgood.drill.worker" in sys.orig_argv:
+    import lastgood.inspector as inspector
+    from lastgood.verdict import AGREED
+    inspector.arbitrate = lambda disputes, nodes: AGREED
+"""
+"""Makes replay pass whatever it sees, in the ranks alone."""
+
+
+def drill(*arguments: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ} | ({"PYTHONPATH": str(path)} if path else {})
+    command = [sys.executable, "-m", "lastgood_console.cli", "drill", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=550, env=environ, check=False)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], dict[str, Any], str]:
+    """A drill of everything that multiplies by ten, with two broken devices and a file that rots."""
+    folder = tmp_path_factory.mktemp("drill")
+    done = drill("--only", "-scale-", "--json", f"{folder}/drill.json", "--html", f"{folder}/drill.html")
+    assert done.returncode in (0, 1), done.stderr[-4000:]
+    return done, json.loads((folder / "drill.json").read_text()), (folder / "drill.html").read_text()
+
+
+def test_a_real_drill_reaches_its_targets(small: Any) -> None:
+    done, told, _ = small
+    assert [t["name"] for t in told["targets"] if not t["reached"]] == [], done.stdout
+    assert done.returncode == 0
+    assert [t["complaints"] for t in told["trials"] if t["complaints"]] == []
+
+
+def test_the_truth_of_every_fault_was_journaled_and_scored(small: Any) -> None:
+    _, told, page = small
+    faults = [t for t in told["trials"] if t["row"] != "control"]
+    assert {t["row"] for t in faults} >= {"gradient", "weight", "reduced, one rank", "optimizer exp_avg"}
+    assert sum(t["result"] == "detected" for t in faults) >= 5
+    assert "Every target reached" in page
+
+
+def test_the_clean_jobs_have_no_finding(small: Any) -> None:
+    _, told, _ = small
+    assert {t["result"] for t in told["trials"] if t["row"] == "control"} == {"clean"}
+
+
+def test_a_drill_notices_a_check_that_is_blind(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(BLIND)
+    done = drill("--only", "gradient-tile-swap", path=tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "✗ inside reach: detected" in done.stdout
+    assert "replay or finite did not find it" in done.stdout
+
+
+def test_a_job_that_fails_is_said_with_the_end_of_its_log(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(BLIND.replace("inspector.arbitrate =", "raise SystemExit('no luck')  #"))
+    done = drill("--only", "clean-1", path=tmp_path)
+    assert done.returncode == 2
+    assert "the job ended in the trial clean-1" in done.stderr
