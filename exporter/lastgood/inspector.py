@@ -26,7 +26,7 @@ from lastgood.projection import tolerance
 from lastgood.recorder import Recorder
 from lastgood.reduce import BackwardView
 from lastgood.replay import Replayer, Round
-from lastgood.replica import Comparison, compare, optimizer_state, weights
+from lastgood.replica import Comparison, belongs_to, compare, optimizer_state, trained, weights
 from lastgood.session import Session
 from lastgood.stepvector import FLAGS, StepFacts, Tolerance, odd_ranks, relative, unpack
 from lastgood.verdict import (
@@ -37,11 +37,15 @@ from lastgood.verdict import (
     rule_at_rest,
     rule_conservation,
     rule_finite,
+    rule_unreduced,
 )
 
 
 class Inspector:
-    """The checks of one rank. ``why_not``: check -> why it cannot run in this attempt (the same on every rank)."""
+    """The checks of one rank. ``why_not``: check -> why it cannot run in this attempt (the same on every rank).
+
+    ``cannot``: what the job's communication hook rules out. ``promised``: only the user's word says that it averages.
+    """
 
     def __init__(
         self,
@@ -51,7 +55,8 @@ class Inspector:
         optimizers: Sequence[Optimizer],
         recorder: Recorder | None,
         *,
-        conserves: bool,
+        cannot: Mapping[str, str],
+        promised: bool = False,
         scaled: bool = False,
         ignored: frozenset[str] = frozenset(),
     ) -> None:
@@ -60,7 +65,10 @@ class Inspector:
         self.recorder = recorder
         self.scaled = scaled
         self.ignored = ignored
-        self.why_not = self._why_not(conserves)
+        self.why_not = self._why_not(cannot)
+        self._promised = promised
+        self._reduced = frozenset(trained(module))
+        self._may_differ = "replica" in cannot
         self.replayer = (
             Replayer(self.world, recorder, session.nodes, session.environments)
             if recorder is not None and "replay" not in self.why_not
@@ -73,6 +81,7 @@ class Inspector:
         self.reduced_norm: float | None = None
         self.spread: dict[str, object] = {}  # the ranks' gradient norms at the last replica check, for progress
         self.start_step = 0
+        self._unmeasured = ""  # why conservation did not run in a step, as it was last said
         self._audited = 0  # the newest step whose due checks ran: once per step, whatever is synchronised in it
 
     # --- what runs, and when -----------------------------------------------------------------------------------------
@@ -84,7 +93,7 @@ class Inspector:
                  "at_rest": config.at_rest_every}  # fmt: skip
         return {name: None if name in self.why_not else steps for name, steps in every.items()}
 
-    def _why_not(self, conserves: bool) -> dict[str, str]:
+    def _why_not(self, cannot: Mapping[str, str]) -> dict[str, str]:
         out: dict[str, str] = {}
         if self.recorder is None:
             out["at_rest"] = "no loss_fn"
@@ -92,8 +101,6 @@ class Inspector:
             out["at_rest"] = "switched off"
         if self.world.size == 1:
             return out | dict.fromkeys(("conservation", "replica", "replay"), "one rank")
-        if not conserves:
-            out["conservation"] = "the job has a communication hook of its own"
         if not self.config.replica_every:
             out["replica"] = "switched off"
         if self.recorder is None:
@@ -104,7 +111,7 @@ class Inspector:
             out["replay"] = "the ranks have parameters of their own, which DistributedDataParallel ignores"
         elif not partners(self.session.nodes, self.session.environments):
             out["replay"] = "no partner on another node with the same environment"
-        return out
+        return out | dict(cannot)
 
     def replay_due(self, step: int) -> bool:
         """Tell whether step ``step`` is audited by replay: the attempt's first one and every cadence."""
@@ -157,19 +164,23 @@ class Inspector:
     def _numbers(self, view: BackwardView, facts: StepFacts, step: int) -> Decision:
         self._count_nonfinite(view, facts)
         limit = self.tolerance.value if self.tolerance else math.inf
-        bad = [i for i, ratio in enumerate(facts.ratios) if ratio > limit]
+        bad = [] if "conservation" in self.why_not else [i for i, ratio in enumerate(facts.ratios) if ratio > limit]
         was_odd, self.previous_odd = self.previous_odd, self._own_odd(view, facts, limit)
         if facts.nonfinite_loss or facts.nonfinite_local:
             return self._nonfinite(view, step)
         if facts.nonfinite_reduced and (not bad or (view.dtype is not None and view.dtype.itemsize < 4)):
             return self._overflow(step)
         self.judge.pass_("finite", step)
+        if bad and self._promised and "conservation" not in self.judge.passed:
+            return self._switch_conservation_off("the communication hook does not return the average", step)
+        if not facts.measured:
+            self._conservation_did_not_run("a gradient is sparse, or could not be read", step)
         if bad:
             self.previous_odd = False  # said now, not again at the next step
             return self._conservation(view, facts, bad, step, limit)
         if facts.previous:
             return self._late_conservation(step, was_odd)
-        if facts.measured and facts.ratios:
+        if facts.measured and facts.ratios and "conservation" not in self.why_not:
             self.judge.pass_("conservation", step)
             if self.tolerance:
                 self.tolerance.watch(facts.ratios)
@@ -181,7 +192,7 @@ class Inspector:
 
     def _own_odd(self, view: BackwardView, facts: StepFacts, limit: float) -> bool:
         """Tell whether this rank's own reduced result is off, which the sum over many ranks may hide."""
-        if not facts.measured:
+        if not facts.measured or "conservation" in self.why_not:
             return False
         pairs = zip(facts.expected, facts.scales, strict=True)
         return any(relative(e, view.own[3 * i + 1], s) > limit for i, (e, s) in enumerate(pairs))
@@ -260,6 +271,20 @@ class Inspector:
         )
         return self._with_immediate(self.judge.publish("conservation", ruling, [found]), step)
 
+    def _switch_conservation_off(self, reason: str, step: int) -> Decision:
+        """Nothing of this attempt has passed yet, so it is the hook: no device is wrong from the first step on."""
+        self.why_not["conservation"] = reason
+        self.previous_odd = False
+        self._conservation_did_not_run(reason, step)
+        return PROCEED
+
+    def _conservation_did_not_run(self, reason: str, step: int) -> None:
+        """Say it once, and journal it once."""
+        if self._unmeasured != reason:
+            self._unmeasured = reason
+            self.judge.say(f"conservation does not run at step {step}: {reason}")
+            self.judge.journal_check("conservation", "reduce", step, step, "not_run", reason)
+
     def _late_conservation(self, step: int, was_odd: bool) -> Decision:
         """A rank's own test failed in the previous step, too little to be seen in the sum."""
         rows = self.world.gather_ints([int(was_odd)])
@@ -324,7 +349,7 @@ class Inspector:
         if self.replay_due(step) and self.replayer and self.recorder:
             if self._replicas_differ(decision, self._audit_phase(step), step):
                 return decision
-            round_ = self.replayer.round(self.recorder.current[:1], actual=True)
+            round_ = self.replayer.round(self.recorder.current[:1], actual=self.recorder.repeats_itself)
             decision = decision.worse(self._judge_replay(round_, self._audit_phase(step), step))
         return decision
 
@@ -338,8 +363,15 @@ class Inspector:
         result = compare(self.world, read, self.session.nodes)
         return self._judge_replica(result, phase, state_step, step)
 
+    def _ruling_of(self, result: Comparison) -> Ruling | None:
+        """Return the ruling; that of software where a parameter differs that no rank's gradients are averaged into."""
+        if result.ruling is None or result.tensor is None:
+            return result.ruling
+        odd = any(belongs_to(result.tensor, name) for name in trained(self.module) if name not in self._reduced)
+        return rule_unreduced(result.tensor) if self.world.agree(not odd) else result.ruling
+
     def _judge_replica(self, result: Comparison, phase: str, state_step: int, step: int) -> Decision:
-        ruling = result.ruling
+        ruling = self._ruling_of(result)
         if ruling is None:
             self.judge.journal_check("replica", phase, state_step, step, "passed")
             self.judge.pass_("replica", state_step)
@@ -448,7 +480,7 @@ class Inspector:
         result = compare(self.world, self.shared_state(), self.session.nodes, lanes=2)
         decision = PROCEED
         results |= {"replica": "not_run", "replay": "not_run"}
-        if self.world.size > 1:
+        if self.world.size > 1 and not self._may_differ:
             decision = self._judge_replica(result, phase, step, step)
             results["replica"] = "failed" if result.ruling else "passed"
         name = "probe" if phase == "save" else phase

@@ -7,7 +7,7 @@ import math
 from torch import nn
 
 from lastgood.fingerprint import count_nonfinite
-from lastgood.projection import project
+from lastgood.projection import numbers_of, project
 from lastgood.reduce import BackwardView
 from lastgood.stepvector import step_mark
 
@@ -23,9 +23,9 @@ class LocalWatch:
         """Return the same view that a reduce gives, with a vector of flags only (one rank: own is total)."""
         squares, bad = 0.0, False
         for parameter in self.module.parameters():
-            grad = parameter.grad
-            if grad is None or grad.is_sparse or not grad.is_floating_point():
+            if parameter.grad is None:
                 continue
+            grad = numbers_of(parameter.grad)
             projection, square_sum = project(grad, key=0)
             if not math.isfinite(float(projection)):
                 bad = bad or int(count_nonfinite(grad)) > 0

@@ -24,7 +24,6 @@ from typing import Any, Final
 import torch
 from prometheus_client import CollectorRegistry
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from lastgood import config as settings_of
@@ -37,10 +36,12 @@ from lastgood.judge import PROCEED, Decision
 from lastgood.local import LocalWatch
 from lastgood.notice import warn
 from lastgood.recorder import Recorder
-from lastgood.reduce import BackwardView, ReduceWatch, reduces_plainly
+from lastgood.reduce import BackwardView, ReduceWatch
 from lastgood.replica import ignored_by
 from lastgood.saver import Saver
 from lastgood.session import Session
+from lastgood.user_hook import is_lossless, limits, name_of
+from lastgood.wrappers import ddp_of, innermost
 
 PROGRESS_SECONDS: Final = 30.0
 FIRST_STEP_SECONDS: Final = 600.0
@@ -54,27 +55,36 @@ def watch(
     *,
     loss_fn: Callable[[nn.Module, Any], Any] | None = None,
     scaler: Any = None,
+    lossless_hook: bool = False,
     injector: InjectionPoints | None = None,
     registry: CollectorRegistry | None = None,
     **settings: Any,
 ) -> Monitor:
     """Attach lastgood to a training job. Every rank calls it, after wrapping the model and before the first step.
 
-    ``model``: a plain module in a job of one rank, or a ``DistributedDataParallel``. A communication hook of your own
-    must be registered before. ``loss_fn(model, batch)`` returns the scalar loss (or a tuple that starts with it);
-    without it ``replay`` is *not run*. ``scaler``: the ``GradScaler`` of the loop. ``settings``: the fields of
-    :class:`lastgood.config.Config`. Raises :class:`ConfigError`.
+    ``model``: a plain module in a job of one rank, or a ``DistributedDataParallel``; either may be compiled. A
+    communication hook of your own must be registered before; ``lossless_hook`` says that it returns the plain average
+    of the buckets, so that ``conservation`` can run around it. ``loss_fn(model, batch)`` returns the scalar loss (or a
+    tuple that starts with it); without it ``replay`` is *not run*. ``scaler``: the ``GradScaler`` of the loop.
+    ``settings``: the fields of :class:`lastgood.config.Config`. Raises :class:`ConfigError`.
     """
     config = settings_of.load(**settings)
     optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
-    module = _inner(model)
+    module, ddp = innermost(model), ddp_of(model)
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
-    world = World(model.process_group if isinstance(model, DistributedDataParallel) else None)
+    world = World(ddp.process_group if ddp is not None else None)
     _require_wrapper(model, world, optimizers)
     named = bool(settings.get("run") or os.environ.get("LASTGOOD_RUN"))
     session = Session(config, world, device, registry, named=named)
     return Monitor(
-        session, model, module, optimizers, loss_fn=loss_fn, scaler=scaler, injector=injector or NoInjection()
+        session,
+        model,
+        module,
+        optimizers,
+        loss_fn=loss_fn,
+        scaler=scaler,
+        lossless_hook=lossless_hook,
+        injector=injector or NoInjection(),
     )
 
 
@@ -90,6 +100,7 @@ class Monitor:
         *,
         loss_fn: Callable[[nn.Module, Any], Any] | None,
         scaler: Any,
+        lossless_hook: bool,
         injector: InjectionPoints,
     ) -> None:
         self.session, self.config, self.world = session, session.config, session.world
@@ -97,16 +108,19 @@ class Monitor:
         self.model, self.module, self.optimizers = model, module, list(optimizers)
         self.injector, self._scaler = injector, scaler
         self.step = 0
-        self._recorder = None if loss_fn is None else Recorder(module, loss_fn, session.device, _compiled(model))
+        self._ddp = ddp_of(model)
+        self._lossless = self._ddp is not None and is_lossless(self._ddp, lossless_hook)
+        self._recorder = None if loss_fn is None else Recorder(module, loss_fn, session.device, model)
         self.inspector = Inspector(
             session,
             self.config,
             module,
             self.optimizers,
             self._recorder,
-            conserves=reduces_plainly(model),
+            cannot={} if self._ddp is None else limits(self._ddp, lossless_hook),
+            promised=lossless_hook,
             scaled=scaler is not None and scaler.is_enabled(),
-            ignored=ignored_by(model),
+            ignored=ignored_by(self._ddp or model),
         )
         self.saver = Saver(self)
         self._guard = Guard()
@@ -262,9 +276,9 @@ class Monitor:
 
     def _attach(self) -> None:
         atexit.register(self._at_exit)
-        if isinstance(self.model, DistributedDataParallel) and self.world.size > 1:
+        if self._ddp is not None and self.world.size > 1:
             self._reduce = ReduceWatch(
-                self.model,
+                self._ddp,
                 self.world,
                 flags=lambda: (self._loss, self.inspector.previous_odd, self.step + 1),
                 on_backward=self._after_backward,
@@ -272,7 +286,11 @@ class Monitor:
                 on_error=lambda error: self._failed(error),
                 injector=self.injector,
                 step=lambda: self.step + 1,
+                plain=not name_of(self._ddp),
+                lossless=self._lossless,
             )
+            if not self._reduce.measures:
+                self.inspector.why_not.setdefault("conservation", "the job has a communication hook of its own")
         else:
             self._local = LocalWatch(self.module, self.world.rank)
         for number, optimizer in enumerate(self.optimizers):
@@ -396,24 +414,8 @@ class Monitor:
         warn(f"a check could not run ({type(error).__name__}: {error}). Training goes on.")
 
 
-def _inner(model: nn.Module) -> nn.Module:
-    """Return the module inside the wrappers of DDP and torch.compile."""
-    while True:
-        inner = getattr(model, "_orig_mod", None) or (
-            model.module if isinstance(model, DistributedDataParallel) else None
-        )
-        if inner is None:
-            return model
-        model = inner
-
-
-def _compiled(model: nn.Module) -> bool:
-    inner = model.module if isinstance(model, DistributedDataParallel) else model
-    return any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in (model, inner))
-
-
 def _require_wrapper(model: nn.Module, world: World, optimizers: Sequence[Optimizer]) -> None:
-    if world.size > 1 and not isinstance(model, DistributedDataParallel):
+    if world.size > 1 and ddp_of(model) is None:
         raise ConfigError(
             f"model is a {type(model).__name__} in a job of {world.size} ranks: wrap it in DistributedDataParallel "
             "before lastgood.watch"

@@ -46,6 +46,12 @@ _SQUARES_FLOOR: Final = 1e-30
 """Below this, float32 squares may have been lost to underflow."""
 
 
+def numbers_of(tensor: Tensor) -> Tensor:
+    """Return a tensor's numbers as a dense one: of a sparse gradient its values, of complex numbers both parts."""
+    dense = tensor._values() if tensor.layout == torch.sparse_coo else tensor
+    return torch.view_as_real(dense.resolve_conj()) if dense.is_complex() else dense
+
+
 def project(x: Tensor, *, key: int, scale: float | None = None) -> tuple[Tensor, Tensor]:
     """Return (projection, square sum) of a floating-point tensor: 0-dim float64 on its device.
 

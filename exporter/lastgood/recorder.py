@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lastgood.fingerprint import fingerprint
+from lastgood.wrappers import inside_ddp, is_compiled, is_compiled_around
 
 
 @dataclass(slots=True)
@@ -118,15 +119,23 @@ class Recorder:
         module: nn.Module,
         loss_fn: Callable[[nn.Module, Any], Any],
         device: torch.device,
-        compiled: bool = False,
+        model: nn.Module | None = None,
     ) -> None:
         self.module = module
-        self.compiled = compiled
+        self.entry = inside_ddp(module if model is None else model)
+        """What a replay calls: the module, compiled where the user compiled it."""
+        self.repeats_itself = model is None or not is_compiled_around(model)
+        """Whether a replay runs the very code of the step."""
         self.loss_fn = loss_fn
         self.device = device
         self.current: list[MicroBatch] = []
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         self._buffer_hook: torch.utils.hooks.RemovableHandle | None = None
+
+    @property
+    def compiled(self) -> bool:
+        """Tell whether any code that a replay runs may be compiled."""
+        return is_compiled(self.entry, self.loss_fn)
 
     @property
     def order(self) -> list[str]:

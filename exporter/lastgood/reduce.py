@@ -6,8 +6,9 @@ only collective of a clean step. The callback is queued twice (the last bucket's
 ``inner``): the inner one runs after the wrapper has finalised the backward, sees reduced ``.grad`` and may communicate.
 
 Our hook multiplies by 1/W before the reduce, which is bitwise what the wrapper does without a hook (a division, and
-the stock hook, are not when W is no power of two). A user's own hook is left alone: then the local gradients are read
-parameter by parameter and conservation does not run.
+the stock hook, are not when W is no power of two). A user's own hook that averages without loss is called inside ours
+(:mod:`lastgood.user_hook`). Any other is left alone: then the local gradients are read parameter by parameter and
+conservation does not run.
 
 Annotations in this module are evaluated on purpose: torch checks those of a communication hook.
 """
@@ -19,14 +20,15 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from lastgood.comm import World
 from lastgood.fingerprint import count_nonfinite
 from lastgood.injection_points import InjectionPoints
-from lastgood.projection import project, project_only
+from lastgood.projection import numbers_of, project, project_only
 from lastgood.stepvector import scale_floor, step_mark
+from lastgood.user_hook import take_over
 
 NORM_EVERY: Final = 10
 """Steps between two norms of the reduced gradient: a picture for people, which a scrape samples anyway."""
@@ -73,7 +75,8 @@ class ReduceWatch:
 
     ``flags()`` returns this rank's (loss or None, own conservation test failed in the previous step, step).
     ``on_unchecked()`` is called for a backward that is reduced and cannot be checked (inside ``join``).
-    ``on_error(exception)`` hears of our own failures, which never reach training.
+    ``on_error(exception)`` hears of our own failures, which never reach training. ``plain``: the wrapper has no hook of
+    the user's; ``lossless``: it has one, whose result is the average. ``measures``: the reduce is seen from inside.
     """
 
     def __init__(
@@ -87,6 +90,8 @@ class ReduceWatch:
         on_error: Callable[[Exception], None],
         injector: InjectionPoints,
         step: Callable[[], int],
+        plain: bool = True,
+        lossless: bool = False,
     ) -> None:
         self.ddp = ddp
         self.world = world
@@ -99,13 +104,30 @@ class ReduceWatch:
         self.state = _State()
         self.device = next(ddp.module.parameters()).device
         self.scale = 1.0 / world.size
-        self.own_hook = not ddp._comm_hooks
-        if self.own_hook:
-            ddp.register_comm_hook(self, _hook)
-        else:
+        self.inner = take_over(ddp) if lossless else None
+        self.measures = (plain or self.inner is not None) and self._register()
+        if not self.measures:
             for parameter in ddp.module.parameters():
                 if parameter.requires_grad:
                     parameter.register_post_accumulate_grad_hook(self._see_parameter)
+
+    def _register(self) -> bool:
+        """Register our hook; tell whether the wrapper took it (it cannot have a second one)."""
+        try:
+            self.ddp.register_comm_hook(self, _hook)
+        except RuntimeError:
+            return False
+        return True
+
+    def reduce(self, bucket: Any) -> torch.futures.Future[Any]:
+        """Start the reduce of a bucket, by the user's hook where there is one (see :func:`_value`)."""
+        if self.inner is not None:
+            hook, state = self.inner
+            future: torch.futures.Future[Any] = hook(state, bucket)
+            return future
+        work = dist.all_reduce(bucket.buffer(), group=self.ddp.process_group, async_op=True)
+        started: torch.futures.Future[Any] = work.get_future()
+        return started
 
     def queue(self) -> None:
         """Ask for one call at the end of the backward in progress."""
@@ -114,26 +136,45 @@ class ReduceWatch:
             engine: Any = torch.autograd.Variable._execution_engine
             engine.queue_callback(lambda: engine.queue_callback(self._end))
 
-    def see_before(self, index: int, buffer: Tensor) -> None:
-        """Read a local bucket and scale it for the average, in one go.
-
-        A sparse or complex one cannot be projected: conservation does not run in such a step.
-        """
-        if not _readable(buffer):
+    def average(self, buffer: Tensor) -> None:
+        """Scale a local bucket as the wrapper does without a hook: a sparse one it divides."""
+        if buffer.is_sparse:
+            buffer.div_(self.world.size)
+        else:
             buffer.mul_(self.scale)
-            self._leave_out(index)
-            return
+
+    def see_before(self, index: int, buffer: Tensor) -> None:
+        """Read a local bucket and scale it for the average, in one go (a user's hook scales by itself).
+
+        A sparse one cannot be projected: conservation does not run in such a step.
+        """
+        scale = None if self.inner is not None else self.scale
+        if scale is not None and not _scales_as_it_is_read(buffer):
+            self.average(buffer)
+            scale = None
         try:
-            before, square_sum = project(buffer, key=index, scale=self.scale)
+            numbers = numbers_of(buffer)
+            if buffer.is_sparse:
+                self._see_sparse(index, numbers)
+                return
+            before, square_sum = project(numbers, key=index, scale=scale)
             view = BucketView(before, square_sum)
-            view.floor = scale_floor(torch.finfo(buffer.dtype).smallest_normal, buffer.numel())
+            view.floor = scale_floor(torch.finfo(numbers.dtype).smallest_normal, numbers.numel())
             if buffer.device.type == "cpu" and not math.isfinite(float(before)):
-                view.nonfinite = int(count_nonfinite(buffer))  # scaling makes and unmakes no NaN and no infinity
+                view.nonfinite = int(count_nonfinite(numbers))  # scaling makes and unmakes no NaN and no infinity
             self.state.buckets[index] = view
-            self.state.dtype = buffer.dtype
+            self.state.dtype = numbers.dtype
         except Exception as error:  # a bucket that cannot be read: the step is not measured, on all ranks
             self._leave_out(index)
             self.on_error(error)
+
+    def _see_sparse(self, index: int, values: Tensor) -> None:
+        """Look for NaN and infinity alone."""
+        self._leave_out(index)
+        view = self.state.buckets[index]
+        view.before = (values * 0).sum(dtype=torch.float64)  # 0, or NaN
+        if values.device.type == "cpu":
+            view.nonfinite = int(count_nonfinite(values))
 
     def _leave_out(self, index: int) -> None:
         zero = torch.zeros((), dtype=torch.float64, device=self.device)
@@ -142,14 +183,14 @@ class ReduceWatch:
 
     def see_after(self, index: int, buffer: Tensor) -> None:
         """Read a reduced bucket."""
-        if not _readable(buffer):
+        if buffer.is_sparse:
             return
         try:
-            view = self.state.buckets[index]
+            view, numbers = self.state.buckets[index], numbers_of(buffer)
             if self.step() % NORM_EVERY:
-                view.after = project_only(buffer, key=index)
+                view.after = project_only(numbers, key=index)
             else:
-                view.after, view.reduced_square_sum = project(buffer, key=index)
+                view.after, view.reduced_square_sum = project(numbers, key=index)
         except Exception as error:
             self._fail(error)
 
@@ -160,10 +201,10 @@ class ReduceWatch:
             self.on_unchecked()
             return
         self.queue()
-        grad = parameter.grad
-        if grad is None or grad.is_sparse or not grad.is_floating_point():
+        if parameter.grad is None:
             return
         try:
+            grad = numbers_of(parameter.grad)
             view = BucketView(*project(grad, key=0))
             if grad.device.type == "cpu" and not math.isfinite(float(view.before)):
                 view.nonfinite = int(count_nonfinite(grad))
@@ -223,13 +264,9 @@ class ReduceWatch:
         return (~torch.cat([whole, torch.stack(seen)] if seen else [whole])).any().double()
 
 
-def _readable(buffer: Tensor) -> bool:
+def _scales_as_it_is_read(buffer: Tensor) -> bool:
+    """Complex numbers are scaled as the wrapper does: by parts, a zero could come out with another sign."""
     return buffer.layout == torch.strided and buffer.is_floating_point()
-
-
-def reduces_plainly(module: nn.Module) -> bool:
-    """Tell whether a wrapper has no communication hook of the user's own."""
-    return isinstance(module, DistributedDataParallel) and not module._comm_hooks
 
 
 def _norm(squares: list[float]) -> float | None:
@@ -242,25 +279,28 @@ def _hook(watch: ReduceWatch, bucket: dist.GradBucket) -> torch.futures.Future[t
     index, buffer = bucket.index(), bucket.buffer()
     if watch.ddp._join_config.enable:  # uneven inputs: ranks that have finished take part in no collective of ours
         watch.on_unchecked()
-        buffer.mul_(watch.scale)
-        plain: torch.futures.Future[torch.Tensor] = (
-            dist.all_reduce(buffer, group=watch.ddp.process_group, async_op=True)
-            .get_future()
-            .then(lambda future: future.value()[0])
-        )
+        if watch.inner is None:
+            watch.average(buffer)
+        plain: torch.futures.Future[torch.Tensor] = watch.reduce(bucket).then(_value)
         return plain
     if bucket.is_last():  # a nested backward (activation checkpointing) may have run the first ones
         watch.queue()
     watch.see_before(index, buffer)
     step = watch.step()
     watch.injector.bucket(index, buffer, step)
-    work = dist.all_reduce(buffer, group=watch.ddp.process_group, async_op=True)
 
-    def done(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
-        reduced = future.value()[0]
+    def done(future: torch.futures.Future[Any]) -> torch.Tensor:
+        reduced = _value(future)
         watch.injector.reduced(index, reduced, step, watch.world.rank)
         watch.see_after(index, reduced)
         return reduced
 
-    averaged: torch.futures.Future[torch.Tensor] = work.get_future().then(done)
+    averaged: torch.futures.Future[torch.Tensor] = watch.reduce(bucket).then(done)
     return averaged
+
+
+def _value(future: torch.futures.Future[Any]) -> torch.Tensor:
+    """Return the reduced bucket: a collective gives a list of one tensor, a hook the tensor itself."""
+    value = future.value()
+    tensor: torch.Tensor = value if isinstance(value, torch.Tensor) else value[0]
+    return tensor

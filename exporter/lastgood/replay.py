@@ -23,6 +23,7 @@ from torch import Tensor
 from lastgood.comm import World
 from lastgood.fingerprint import count_nonfinite, fingerprint, key_of
 from lastgood.pairing import arbiter, partners
+from lastgood.projection import numbers_of
 from lastgood.recorder import (
     CommunicatesError,
     MicroBatch,
@@ -35,6 +36,7 @@ from lastgood.recorder import (
     untouched,
 )
 from lastgood.verdict import Dispute, impartial
+from lastgood.wrappers import is_compiled_again
 
 MAX_DISPUTES: Final = 16
 """Disputes of one round that are arbitrated; one broken node of eight ranks makes at most sixteen."""
@@ -271,7 +273,10 @@ class _Turn:
             flag = owner in self.nonfinite
             second = {q: self.blob, owner: to_owner.get(q, b"")} if q is not None and not flag else {}
             rows = self.world.gather_ints(
-                self._measure(tasks, flag) + self._measure(second, flag) + self._measure_eager(tasks, flag)
+                self._measure(tasks, flag)
+                + self._measure(second, flag)
+                + self._measure_eager(tasks, flag)
+                + [int(is_compiled_again())]
             )
             out[owner] = _Again(owner, pairs[owner], q, rows)
         return out
@@ -309,6 +314,7 @@ class _Turn:
             second_batch_odd=again.second_batch_odd() if again else None,
             eager_agrees=again.eager_agrees() if again else None,
             eager_splits=again.eager_splits() if again else None,
+            recompiled=again.recompiled() if again else False,
         )
 
     def _first_tensor(self, owner: int) -> str:
@@ -327,7 +333,8 @@ class _Turn:
 
 
 class _Again:
-    """The gathered second runs of one dispute: per rank [ran, value] for its batch, a second batch, and eager."""
+    """The gathered second runs of one dispute: per rank [ran, value] for its batch, a second batch, and eager; then
+    whether some code was compiled again."""
 
     def __init__(self, owner: int, partner: int, q: int | None, rows: Sequence[Sequence[int]]) -> None:
         self.owner, self.partner, self.q, self.rows = owner, partner, q, rows
@@ -336,6 +343,10 @@ class _Again:
         """Return the rank's value in the column, or None when it did not run."""
         row = self.rows[rank]
         return row[column + 1] if row[column] else None
+
+    def recompiled(self) -> bool:
+        """Tell whether owner or partner has compiled some code more than once."""
+        return bool(self.rows[self.owner][6] or self.rows[self.partner][6])
 
     def second_batch_odd(self) -> bool | None:
         """Tell whether owner and arbiter disagree on the arbiter's batch."""
@@ -413,13 +424,13 @@ def _run_micro(micro: tuple[Any, ...], recorder: Recorder) -> Outcome:
         randomness.device = randomness.device.cpu()
     randomness.restore(recorder.device)
     with autocast.context(), nullcontext() if recorder.compiled else NoCommunication():  # type: ignore[no-untyped-call]
-        loss = loss_of(recorder.loss_fn(recorder.module, batch))
+        loss = loss_of(recorder.loss_fn(recorder.entry, batch))
     named = [(n, p) for n, p in recorder.module.named_parameters() if p.requires_grad]
     grads = torch.autograd.grad(
         loss, [p for _, p in named], grad_outputs=None if upstream is None else upstream.to(loss), allow_unused=True
     )
     dense = {n: g.detach() for (n, _), g in zip(named, grads, strict=True) if g is not None and not g.is_sparse}
-    bad = sum(int(count_nonfinite(grad)) for grad in dense.values())
+    bad = sum(int(count_nonfinite(numbers_of(g))) for g in grads if g is not None)
     return _outcome({name: fingerprint(grad, name) for name, grad in dense.items()}, loss.detach(), recorder, bad)
 
 

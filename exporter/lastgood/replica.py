@@ -51,6 +51,16 @@ def weights(module: nn.Module, ignored: Collection[str] = ()) -> Iterator[tuple[
             yield canonical_name(name), parameter.detach()
 
 
+def trained(module: nn.Module) -> Iterator[str]:
+    """Yield the canonical name of every parameter that is trained now."""
+    return (canonical_name(name) for name, parameter in module.named_parameters() if parameter.requires_grad)
+
+
+def belongs_to(tensor: str, parameter: str) -> bool:
+    """Tell whether a compared tensor is this parameter, or optimizer state of it (see :func:`optimizer_state`)."""
+    return tensor.split(":", 1)[-1].split("/", 1)[0] == parameter
+
+
 def ignored_by(model: nn.Module) -> frozenset[str]:
     """Return the canonical names that ``DistributedDataParallel`` was told to leave alone: each rank has its own."""
     return frozenset(canonical_name(name) for name in getattr(model, "parameters_to_ignore", ()))

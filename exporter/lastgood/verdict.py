@@ -56,7 +56,8 @@ class Dispute:
     Values are gradient fingerprints of the owner's batch (None: not run). ``arbiter`` is a rank on a third node that
     is party to no dispute with anybody else (see :func:`impartial`). ``second_batch_odd``: on a second batch the owner
     again differed from the others (None: not tried). ``eager_agrees``: run without compilation, owner and partner
-    agree. ``eager_splits``: without compilation the owner still differs from partner and arbiter.
+    agree. ``eager_splits``: without compilation the owner still differs from partner and arbiter. ``recompiled``: owner
+    or partner has compiled some code more than once, so that the two may have run different kernels.
     ``same_environment``: all three share the environment key. For a round after a non-finite step the values are 1
     (non-finite) and 0 (finite).
     """
@@ -72,6 +73,7 @@ class Dispute:
     second_batch_odd: bool | None = None
     eager_agrees: bool | None = None
     eager_splits: bool | None = None
+    recompiled: bool = False
     same_environment: bool = True
 
 
@@ -139,14 +141,22 @@ def rule_replica(digests: Mapping[int, int], nodes: Mapping[int, str], tensor: s
     return _tie(outcome.odd, nodes, _sentences(reason, where))
 
 
+def rule_unreduced(tensor: str) -> Ruling:
+    """Rule on replicas that differ in a parameter that is trained and never averaged: they come apart by themselves."""
+    reason = f"{tensor} was not trained when the model was wrapped, so its gradients are not averaged."
+    against = "Every rank trains it alone, and healthy ones differ: wrap the model again when what is trained changes."
+    return Ruling(status="confirmed", confidence="high", reasons_for=(reason,), reasons_against=(against,))
+
+
 def arbitrate(disputes: Sequence[Dispute], nodes: Mapping[int, str]) -> Ruling:
     """Rule on a replay round (the arbitration table of docs/checks.md, first match). ``nodes``: rank -> node.
 
     What one broken node cannot explain is decided before any pair is looked at: in a job that does not repeat
-    itself, or that mixes two kinds of node, single pairs look like perfect evidence.
+    itself, or that mixes two kinds of node, single pairs look like perfect evidence. A pair that may have run
+    different kernels and agrees without compilation does not disagree.
     """
     odd = sorted(
-        (d for d in disputes if d.owner_first != d.partner_first),
+        (d for d in disputes if d.owner_first != d.partner_first and not (d.recompiled and d.eager_agrees)),
         key=lambda d: (d.owner, d.partner),
     )
     if not odd:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastgood import projection
-from lastgood.projection import TILE, project, tolerance
+from lastgood.fingerprint import count_nonfinite
+from lastgood.projection import TILE, numbers_of, project, tolerance
 from lastgood.stepvector import relative
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -208,3 +209,11 @@ def test_a_type_that_cannot_be_projected_is_scaled_all_the_same() -> None:
     with pytest.raises(TypeError, match="cannot project"):
         project(x, key=5, scale=0.5)
     assert torch.equal(x, torch.full((100,), 0.5, dtype=torch.complex64))
+
+
+def test_the_numbers_of_sparse_and_complex_tensors_hold_their_nan() -> None:
+    sparse = torch.sparse_coo_tensor([[1, 3]], [[1.0, math.nan], [2.0, 3.0]], (5, 2), check_invariants=True)
+    assert int(count_nonfinite(numbers_of(sparse))) == 1
+    assert int(count_nonfinite(numbers_of(torch.tensor([1 + 1j, complex(0, math.inf)])))) == 1
+    plain = torch.ones(3)
+    assert numbers_of(plain) is plain

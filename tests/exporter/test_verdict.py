@@ -16,6 +16,7 @@ from lastgood.verdict import (
     rule_conservation,
     rule_finite,
     rule_replica,
+    rule_unreduced,
 )
 
 NODES = {0: "node-a", 1: "node-a", 2: "node-b", 3: "node-b", 4: "node-c", 5: "node-c"}
@@ -447,3 +448,16 @@ def test_replicas_and_results_that_differ_alike_on_many_nodes_accuse_nobody(
         rule_conservation(odd, len(FLEET), FLEET, bucket=0),
     ):
         assert (ruling.status, ruling.accused, ruling.candidates) == (status, accused, ())
+
+
+def test_a_pair_that_may_have_run_other_kernels_and_agrees_without_them_does_not_disagree() -> None:
+    facts = {"owner": 0, "partner": 1, "arbiter": None, "owner_first": 1, "owner_second": 2, "partner_first": 2}
+    told = {**facts, "partner_second": 2, "arbiter_first": None, "eager_agrees": True}
+    nodes = {0: "a", 1: "b"}
+    assert arbitrate([Dispute(**told)], nodes).status == "attributed"  # type: ignore[arg-type]
+    assert arbitrate([Dispute(**told, recompiled=True)], nodes).status is None  # type: ignore[arg-type]
+
+
+def test_a_parameter_that_is_not_averaged_accuses_nobody() -> None:
+    ruling = rule_unreduced("middle.weight")
+    assert (ruling.status, ruling.accused, ruling.candidates) == ("confirmed", (), ())
