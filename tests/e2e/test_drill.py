@@ -71,3 +71,53 @@ def test_a_job_that_fails_is_said_with_the_end_of_its_log(tmp_path: Path) -> Non
     done = drill("--only", "clean-1", path=tmp_path)
     assert done.returncode == 2
     assert "the job ended in the trial clean-1" in done.stderr
+
+
+SCRIPT = """
+import sys
+import torch, torch.distributed as dist
+from torch import nn
+import lastgood
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Dropout(0.1), nn.Linear(32, 4))
+model = nn.parallel.DistributedDataParallel(net)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+def loss_fn(model, batch):
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+monitor = lastgood.watch(
+    model, optimizer, run_dir="/nowhere/at-all", loss_fn=loss_fn, replica_every=4, replay_every=10
+)
+for step in range(int(sys.argv[1])):
+    torch.manual_seed(step * 10 + dist.get_rank())
+    loss = monitor.loss((torch.randn(8, 16), torch.randint(0, 4, (8,))))
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+monitor.close()
+"""
+
+
+def test_a_users_own_script_is_drilled_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    done = drill(
+        "--script", f"{tmp_path}/train.py", "--only", "weight-mantissa", "--json", f"{tmp_path}/own.json", "--", "20"
+    )
+    told = json.loads((tmp_path / "own.json").read_text())
+    assert done.returncode == 0, done.stdout + done.stderr
+    (fault,) = told["faults"]
+    assert (fault["checks"], fault["accused"]) == (["replica"], [fault["rank"]])
+    assert told["about"]["steps"] == 20
+    assert told["about"]["cadence"]["replica"] == 4
+    assert told["about"]["share_of_step_time"] is not None
+    assert "These settings would have caught every one of them." in done.stdout
+
+
+def test_a_script_that_fails_by_itself_is_said(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("raise SystemExit('no data')")
+    done = drill("--script", f"{tmp_path}/train.py")
+    assert done.returncode == 2
+    assert "failed without any fault" in done.stderr

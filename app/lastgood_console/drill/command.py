@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,6 +18,7 @@ from lastgood.drill.score import Outcome
 from lastgood.drill.summary import document, targets
 from lastgood_console.drill.job import run
 from lastgood_console.drill.options import Options, parse
+from lastgood_console.drill.own_script import drill_script
 from lastgood_console.drill.picture import render
 from lastgood_console.drill.screen import followed, say_results
 from lastgood_console.ending import Terminated, terminable
@@ -36,9 +37,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _drill(options: Options, console: Console) -> int:
+    if options.script is not None:
+        with _folder(options.run_dir) as folder:
+            return drill_script(options, console, folder)
     trials, began = options.plan(), time.monotonic()
-    with _folder(options.run_dir) as folder:
-        outcomes = list(followed(run(trials, options.ranks, folder), trials, options, console))
+    with _folder(options.run_dir) as folder, closing(run(trials, options.ranks, folder)) as outcomes_of:
+        outcomes = list(followed(outcomes_of, trials, options, console))
     about = _about(options, round(time.monotonic() - began))
     _write(options, outcomes, about)
     say_results(outcomes, about, console)
@@ -50,7 +54,7 @@ def _folder(run_dir: Path | None) -> Iterator[Path]:
     if run_dir is not None:
         yield run_dir.absolute()
         return
-    with TemporaryDirectory(prefix="lastgood-drill-") as folder:
+    with TemporaryDirectory(prefix="lastgood-drill-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
 

@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,29 +27,39 @@ class DrillError(LastgoodError):
     """The job ended in a way that is not the drill's: the message holds the end of its log."""
 
 
-def run(trials: Sequence[Trial], ranks: int, folder: Path) -> Iterator[Outcome]:
+def run(trials: Sequence[Trial], ranks: int, folder: Path) -> Generator[Outcome, None, None]:
     """Yield what came of each trial, in the plan's order. Raises :class:`DrillError`."""
+    write_plan(trials, folder)
+    with started(["-m", "lastgood.drill.worker", str(folder)], ranks, folder / "drill.log") as process:
+        yield from _outcomes(trials, folder, process)
+
+
+def write_plan(trials: Sequence[Trial], folder: Path) -> None:
+    """Write the plan where the ranks read it. Raises ConfigError where nobody could train."""
     if find_spec("torch") is None:
         raise ConfigError("the drill trains for real and needs torch: pip install 'lastgood[torch]'")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "plan.json").write_text(json.dumps(plan_data(trials)), encoding="utf-8")
-    log = folder / "drill.log"
+
+
+@contextmanager
+def started(
+    worker: Sequence[str], ranks: int, log: Path, environ: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start torchrun's agent with ``ranks`` workers; leaving the block ends what still runs."""
+    agent = [sys.executable, "-m", "lastgood.demo.agent", str(os.getpid()), "--nproc-per-node", str(ranks)]
+    meeting = ["--master-addr", "127.0.0.1", "--master-port", str(free_port()), "--local-addr", "127.0.0.1"]
+    command = [*agent, *meeting, "--monitor-interval", "0.5", *worker]
     with log.open("wb") as out:
         process = subprocess.Popen(
-            _command(ranks, folder), env=environment("", os.environ), stdin=subprocess.DEVNULL, stdout=out,
-            stderr=subprocess.STDOUT, start_new_session=True,
+            command, env=environment("", os.environ) | dict(environ or {}),
+            stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     try:
-        yield from _outcomes(trials, folder, process)
+        yield process
     finally:
         if process.poll() is None:
             end_process(process, GRACE_SECONDS)
-
-
-def _command(ranks: int, folder: Path) -> list[str]:
-    agent = [sys.executable, "-m", "lastgood.demo.agent", str(os.getpid()), "--nproc-per-node", str(ranks)]
-    meeting = ["--master-addr", "127.0.0.1", "--master-port", str(free_port()), "--local-addr", "127.0.0.1"]
-    return [*agent, *meeting, "--monitor-interval", "0.5", "-m", "lastgood.drill.worker", str(folder)]
 
 
 def _outcomes(trials: Sequence[Trial], folder: Path, process: subprocess.Popen[bytes]) -> Iterator[Outcome]:

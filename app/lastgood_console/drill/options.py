@@ -28,6 +28,9 @@ class Options:
     html: Path | None = None
     run_dir: Path | None = None
     """Where the journals stay; None: they are removed at the end."""
+    script: Path | None = None
+    arguments: tuple[str, ...] = ()
+    """Of the script."""
 
     def plan(self) -> tuple[Trial, ...]:
         """Return the trials, or raise :class:`ConfigError` when there is none."""
@@ -51,6 +54,10 @@ def parse(arguments: Sequence[str]) -> Options:
     _require(given.controls >= 0, f"--controls {given.controls}: a number of steps is 0 or more")
     for path in (given.json, given.html):
         _require(path is None or path.absolute().parent.is_dir(), f"{path}: its folder does not exist; create it first")
+    _require(given.script is None or given.script.is_file(), f"--script {given.script}: there is no such file")
+    _require(given.script is not None or not given.arguments, "arguments are for the script of --script: name one")
+    _require(given.script is None or given.html is None, "--html is for a drill without --script: use --json")
+    given.arguments = tuple(given.arguments)
     found = given.run_dir is not None and given.run_dir.exists() and any(given.run_dir.iterdir())
     _require(not found, f"--run-dir {given.run_dir}: it is not empty; give a directory of its own")
     return Options(**{name: getattr(given, name) for name in Options.__dataclass_fields__})
@@ -87,4 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--json", type=Path, metavar="FILE", help="write every trial and all sums as JSON")
     add("--html", type=Path, metavar="FILE", help="write one picture, a file of its own that needs nothing else")
     add("--run-dir", type=Path, metavar="DIR", help="keep the journals there; without it they are removed")
+    add("--script", type=Path, metavar="FILE", help="drill your own training script, which calls lastgood.watch: would "
+        "its settings have caught these faults? It is run once per fault")  # fmt: skip
+    add("arguments", nargs="*", metavar="ARGUMENTS", help="of the script, after --")
     return parser

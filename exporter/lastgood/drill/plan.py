@@ -14,8 +14,9 @@ from typing import Any, Final, Literal, get_args
 
 from lastgood.fault_specs import KINDS, Fault, When
 
-Sort = Literal["fault", "clean", "threads", "unordered"]
-"""``threads``: each rank has another number of threads. ``unordered``: a reduction in another order at every run."""
+Sort = Literal["fault", "clean", "threads", "unordered", "plain"]
+"""``threads``: each rank has another number of threads. ``unordered``: a reduction in another order at every run.
+``plain``: a user's script without any check."""
 
 ROWS: Final[Mapping[str, tuple[str, str]]] = {
     "activation": ("activation", ""),

@@ -1,0 +1,138 @@
+"""Drill a user's own script: which faults, and what came of each under the settings of the script. Pure.
+
+A script is run once without any check, once watched and clean, and once per fault. There are no ranks' own truths here:
+what is told is whether these settings caught the fault, when, and if not, why.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from lastgood.drill.plan import BATCH, CHANCE, CONTROL, ROWS, Trial
+from lastgood.fault_specs import Fault
+from lastgood.state import RunState
+
+UNWATCHED: Final = Trial(name="unwatched", row=CONTROL, kind="clean", sort="plain")
+CLEAN: Final = Trial(name="clean", row=CONTROL, kind="clean", sort="clean")
+TRIED: Final = (
+    ("gradient", "scale", "permanent"),
+    ("activation", "mantissa-high", "permanent"),
+    ("weight gradient", "warp", "intermittent"),
+    ("gradient", "mantissa-high", "transient"),
+    ("gradient", "nan", "transient"),
+    ("local bucket", "exponent", "transient"),
+    ("reduced, all ranks", "scale", "transient"),
+    ("reduced, one rank", "scale", "transient"),
+    ("weight", "mantissa-low", "transient"),
+    ("optimizer", "mantissa-high", "transient"),
+    (BATCH, "nan", "transient"),
+)
+"""(row, kind, when) of the faults that a script is run under."""
+WARM_UP: Final = 5
+"""Steps at the start that are left out of the times."""
+
+
+def fault_trials(seed: int, ranks: int, steps: int) -> tuple[Trial, ...]:
+    """Return one trial per fault, on random ranks and steps of a run of so many ``steps``."""
+    chance = random.Random(f"script {seed}")
+    return tuple(_trial(chance, number, ranks, steps) for number in range(len(TRIED)))
+
+
+def _trial(chance: random.Random, number: int, ranks: int, steps: int) -> Trial:
+    row, kind, when = TRIED[number]
+    site = ROWS.get(row, (row, ""))[0]
+    fault = Fault(
+        site, kind, chance.randrange(ranks), chance.randint(min(2, steps), max(2, steps * 2 // 3)),
+        permanent=when == "permanent", seed=chance.randrange(2**31), chance=CHANCE if when == "intermittent" else 0.0,
+    )  # fmt: skip
+    name = f"{number + 1:02}-{row}-{kind}-{when}".replace(",", "").replace(" ", "-")
+    return Trial(name=name, row=row, kind=kind, when=when, faults=(fault,), layer=chance.randrange(2**31), steps=steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What came of one fault: ``first`` and ``found`` are steps; None where it never happened, or was not found."""
+
+    trial: str
+    row: str
+    kind: str
+    when: str
+    rank: int
+    first: int | None = None
+    found: int | None = None
+    checks: tuple[str, ...] = ()
+    accused: tuple[int, ...] = ()
+    wrong: bool = False
+    last_good: int | None = None
+    why_not: str = ""
+
+
+def tell(trial: Trial, state: RunState) -> Told:
+    """Return what came of one fault in the run of a user's script."""
+    happened = sorted(int(e.data["step"]) for e in state.injections if not e.data.get("replay"))
+    begin = trial.faults[0].step
+    seen = sorted((f for f in state.findings if f.step >= begin), key=lambda f: (f.step, f.at))
+    accused = sorted({s.rank for v in state.verdicts for s in v.suspects if s.role == "accused"})
+    return Told(
+        trial=trial.name, row=trial.row, kind=trial.kind, when=trial.when, rank=trial.faults[0].rank,
+        first=happened[0] if happened else None,
+        found=seen[0].step if seen else None,
+        checks=tuple(dict.fromkeys(f.check for f in seen if f.step == seen[0].step)),
+        accused=tuple(accused),
+        wrong=bool(set(accused) - trial.ranks),
+        last_good=state.last_good.step if seen and state.last_good.exists else None,
+        why_not="" if seen else why_not(trial, state, happened),
+    )  # fmt: skip
+
+
+def why_not(trial: Trial, state: RunState, happened: Sequence[int]) -> str:
+    """Say why a fault was not found, as far as the schedule of the checks says it."""
+    attempt = state.attempt
+    if not happened or attempt is None:
+        return "it never happened: the run has no such step, bucket or value"
+    check = {"weight": "replica", "optimizer": "replica"}.get(trial.row)
+    check = check or ("replay" if trial.faults[0].site.endswith(("gradient", "activation")) else "conservation")
+    if check in attempt.not_run:
+        return f"{check} did not run: {attempt.not_run[check]}"
+    if check == "conservation":
+        return "below the tolerance of conservation"
+    cadence = attempt.cadence.get(check)
+    if trial.when == "permanent" or check == "replica":
+        return f"no {check} ran from step {happened[0]} to the last, {attempt.last_step} (one every {cadence} steps)"
+    return f"none of its {len(happened)} faulty steps was audited ({check} every {cadence} steps)"
+
+
+def seconds_per_step(times: Sequence[float]) -> float | None:
+    """Return the mean time of a step in seconds, from the times at which steps ended; None for too few."""
+    later = list(times[WARM_UP:])
+    return (later[-1] - later[0]) / (len(later) - 1) if len(later) > 1 else None
+
+
+def share(plain: Sequence[float], watched: Sequence[float]) -> float | None:
+    """Return how much longer the watched steps took than the plain ones, as a share; saves are within both."""
+    before, after = seconds_per_step(plain), seconds_per_step(watched)
+    return None if not before or after is None else after / before - 1
+
+
+def cadences(state: RunState) -> Mapping[str, int | None]:
+    """Return check -> steps between two runs, as the clean run journaled them."""
+    return state.attempt.cadence if state.attempt else {}
+
+
+def complaints(told: Sequence[Told], clean: RunState) -> Iterator[str]:
+    """Yield what the answer "these settings would have caught it" fails on."""
+    if clean.findings:
+        yield f"the clean run has {len(clean.findings)} findings"
+    for one in told:
+        if one.wrong:
+            yield f"{one.trial}: rank {', '.join(map(str, one.accused))} was accused, the fault was on rank {one.rank}"
+        if one.found is None:
+            yield f"{one.trial}: not found, {one.why_not}"
+
+
+def document(told: Sequence[Told], about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the report as plain data."""
+    return {"version": 1, "about": dict(about), "faults": [asdict(one) for one in told]}
