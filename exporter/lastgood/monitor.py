@@ -24,12 +24,12 @@ from typing import Any, Final
 import torch
 from prometheus_client import CollectorRegistry
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import LBFGS, Optimizer
 
 from lastgood import config as settings_of
 from lastgood.comm import World
 from lastgood.errors import ConfigError, IntegrityError
-from lastgood.guard import Guard
+from lastgood.guard import Guard, closure_in, with_closure
 from lastgood.injection_points import InjectionPoints, NoInjection
 from lastgood.inspector import Inspector
 from lastgood.judge import PROCEED, Decision
@@ -41,7 +41,7 @@ from lastgood.replica import ignored_by
 from lastgood.saver import Saver
 from lastgood.session import Session
 from lastgood.user_hook import is_lossless, limits, name_of
-from lastgood.wrappers import ddp_of, innermost
+from lastgood.wrappers import ddp_of, innermost, plain_optimizer
 
 PROGRESS_SECONDS: Final = 30.0
 FIRST_STEP_SECONDS: Final = 600.0
@@ -69,7 +69,7 @@ def watch(
     ``settings``: the fields of :class:`lastgood.config.Config`. Raises :class:`ConfigError`.
     """
     config = settings_of.load(**settings)
-    optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
+    optimizers = [plain_optimizer(o) for o in ([optimizer] if isinstance(optimizer, Optimizer) else optimizer)]
     module, ddp = innermost(model), ddp_of(model)
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
     world = World(ddp.process_group if ddp is not None else None)
@@ -294,7 +294,7 @@ class Monitor:
         else:
             self._local = LocalWatch(self.module, self.world.rank)
         for number, optimizer in enumerate(self.optimizers):
-            optimizer.register_step_pre_hook(lambda opt, args, kwargs: self._before_step(opt))
+            optimizer.register_step_pre_hook(self._before_step)
             optimizer.register_step_post_hook(partial(self._after_step, number))
         if self._scaler is not None:
             self._count_scaled_steps(self._scaler)
@@ -315,12 +315,35 @@ class Monitor:
         self.inspector.judge.say("no check runs inside ddp.join(): ranks that have finished could not take part")
         self._decision, self._pending = PROCEED, True
 
-    def _before_step(self, optimizer: Optimizer) -> None:
-        """Read the decision; count the step at the first optimizer after a synchronised backward. No collective."""
+    def _before_step(
+        self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """Let the step begin, or let it begin when the closure that makes its gradients has returned."""
         self._guard.restore()
         if self._closed:
-            return
+            return None
         self.start()
+        closure = closure_in(args, kwargs)
+        if closure is None or isinstance(optimizer, LBFGS):
+            self._begin_step(optimizer)
+        if closure is None:
+            return None
+        return with_closure(args, kwargs, lambda: self._after_closure(optimizer, closure()))
+
+    def _after_closure(self, optimizer: Optimizer, result: Any) -> Any:
+        """Read the decision about the gradients that the closure made, before the optimizer does.
+
+        LBFGS runs its closure several times in a step and is counted at its next one; only a stop reaches it at once.
+        """
+        if isinstance(optimizer, LBFGS):
+            if self._decision.action in ("stop", "skip"):
+                self.stop(self._decision)
+        else:
+            self._begin_step(optimizer)
+        return result
+
+    def _begin_step(self, optimizer: Optimizer) -> None:
+        """Read the decision; count the step at the first optimizer after a synchronised backward. No collective."""
         if self._begins_a_step(optimizer):
             self._begin_update()
         self._stepped.add(id(optimizer))

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 
 def layers(model: nn.Module) -> Iterator[nn.Module]:
@@ -35,6 +36,12 @@ def innermost(model: nn.Module) -> nn.Module:
 def ddp_of(model: nn.Module) -> DistributedDataParallel | None:
     """Return the ``DistributedDataParallel`` around a module, also inside ``torch.compile``; None without one."""
     return next((layer for layer in layers(model) if isinstance(layer, DistributedDataParallel)), None)
+
+
+def plain_optimizer(optimizer: Optimizer) -> Optimizer:
+    """Return the optimizer of torch inside one that wraps it (Accelerate's), whose step runs the hooks."""
+    inner = getattr(optimizer, "optimizer", None)
+    return plain_optimizer(inner) if isinstance(inner, Optimizer) else optimizer
 
 
 def inside_ddp(model: nn.Module) -> nn.Module:

@@ -61,6 +61,7 @@ NUMBERS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "fused": (("replica", "finite"), {}),
     "foreach": (("replica", "finite"), {}),
     "lbfgs": (ALL, {}),
+    "a_closure_that_runs_once": (ALL, {}),
     "scheduler": (("replay",), {}),
     "frozen_and_tied": (("replay", "replica"), {}),
     "complex_weights_odd_buffers": (ALL, {}),
@@ -68,7 +69,7 @@ NUMBERS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
 }
 OTHERS = (
     "local_sgd_hook", "own_hook_promised_wrongly", "sparse", "scaler_that_skips", "scaler_and_nan",
-    "trained_alone_on_every_rank", "trained_alone_on_one_rank",
+    "skipped_inside_a_closure", "trained_alone_on_every_rank", "trained_alone_on_one_rank",
 )  # fmt: skip
 COMPILED = ("compiled_inside", "compiled_around", "compiled_in_place", "compiled_in_parts", "compiled_for_other_shapes")
 
@@ -162,6 +163,10 @@ def test_steps_that_a_scaler_skips_are_no_finding(of_ddp: list[dict[str, Any]]) 
 def test_a_nan_that_a_scaler_skips_is_no_finding(of_ddp: list[dict[str, Any]]) -> None:
     result = of_ddp[0]["scaler_and_nan"]["faults"]["finite"]
     assert (result["injected"], result["findings"], result["text"], result["step"]) == (1, [], "", 9)
+
+
+def test_a_step_is_skipped_although_a_closure_makes_its_gradients(of_ddp: list[dict[str, Any]]) -> None:
+    assert of_ddp[0]["skipped_inside_a_closure"] == {"unchanged": [False, True, False], "contained": [True], "step": 3}
 
 
 @pytest.mark.parametrize("name", ["trained_alone_on_every_rank", "trained_alone_on_one_rank"])

@@ -163,6 +163,11 @@ way(
     faults=("replica", "finite"),
 )
 way("lbfgs", build=lambda: optimized(lambda ddp: torch.optim.LBFGS(ddp.parameters(), max_iter=3)), turn=with_closure)
+way(
+    "a_closure_that_runs_once",
+    build=lambda: optimized(lambda ddp: ADAMW(ddp.parameters(), 1e-2)),
+    turn=with_closure,
+)
 way("scheduler", build=lambda: wrapped(Net()), turn=scheduled, faults=("replay",))
 way("frozen_and_tied", build=lambda: wrapped(Frozen()), faults=("replay", "replica"))
 way("sparse", build=lambda: optimized(lambda ddp: torch.optim.SGD(ddp.parameters(), 0.1), Table()), faults=UNREDUCED)
