@@ -251,6 +251,19 @@ def test_exact_evidence_that_names_nobody_is_a_complaint() -> None:
     assert score(what, told.state(), seen, CLEAN).complaints == ("exact evidence named nobody",)
 
 
+@pytest.mark.parametrize(("second", "when", "names"), [
+    (False, "intermittent", False), (True, "intermittent", True), (False, "permanent", True),
+])  # fmt: skip
+def test_an_intermittent_fault_on_one_batch_only_may_stay_open(second: bool, when: str, names: bool) -> None:
+    what = trial(when=when, step=10)
+    told = history(what, [16]).audit(8).audit(16, failed=[0, 1]).find("replay", 16, [0, 1])
+    told.events[-1].data["evidence"][0]["second_batch_odd"] = second  # type: ignore[index]
+    told.rule("undecided", ("replay", 16, "audit"), candidates=[0, 1], action="record")
+    got = score(what, told.state(), truth(since=16, changed={16: (1,)}), CLEAN)
+    assert (got.result, got.blame, got.names) == ("detected", "undecided", names)
+    assert bool(got.complaints) == names
+
+
 def test_a_window_that_begins_after_the_onset_is_a_complaint() -> None:
     what, _, seen = permanent_found()
     late = history(what, range(10, 25)).audit(8).audit(12)

@@ -85,6 +85,7 @@ class _Base:
         result = self._result()
         escapes = self._escapes() if first else 0
         names = first is not None and self.trial.row not in NOBODY and len(self.truth.weights[0]) > 2
+        names = names and not self._open_by_rule()
         window = self._window(escapes) if self._dates() else None
         seen = result in ("detected", "beyond")
         last_good = self._last_good() if seen and self.trial.row not in (BATCH, CHECKPOINT) else None
@@ -146,6 +147,17 @@ class _Base:
         if accused:
             return "right"
         return "undecided" if self.state.verdicts else ""
+
+    def _open_by_rule(self) -> bool:
+        """Tell whether the arbitration leaves a case of an intermittent fault open, as documented.
+
+        The device came to its own wrong value twice on one batch and was right on a second one: two nodes that choose
+        other kernels for one batch look like that, so nobody is accused before it is seen again.
+        """
+        pairs = [e for f in self.found for e in f.evidence if e.get("kind") == "replay"]
+        named = {s.rank for v in self.state.verdicts for s in v.suspects}
+        once = bool(pairs) and all(e.get("second_batch_odd") is False for e in pairs)
+        return self.trial.when == "intermittent" and once and self.trial.ranks <= named and not _accused(self.state)
 
     # --- which steps, which save --------------------------------------------------------------------------------------
 
