@@ -30,7 +30,7 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 """
 
-OF_EXTRAS = {"amdsmi", "cramjam", "pynvml"}
+OF_EXTRAS = {"amdsmi", "cramjam", "lightning", "pynvml", "transformers"}
 """Imported when they are used, never at the top of a module."""
 
 THIRD_PARTY = {"torch", "numpy", "pandas", "altair", "streamlit", "rich", "starlette", "uvicorn", "httpx"}

@@ -1,0 +1,49 @@
+"""Frameworks that own the training loop, on three real gloo ranks (frameworks_cases.py)."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.exporter.ranks import run_ranks
+
+SCRIPT = Path(__file__).with_name("frameworks_cases.py")
+NODES = ["node-a", "node-b", "node-c"]
+PACKAGES = {"hugging_face": "transformers", "accelerate": "accelerate", "lightning": "lightning"}
+
+pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module", params=PACKAGES)
+def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
+    """What each rank saw without lastgood, with it, and with a fault on rank 1."""
+    name: str = request.param
+    if find_spec(PACKAGES[name]) is None:
+        pytest.skip(f"{PACKAGES[name]} is not installed: pip install 'lastgood[frameworks]'")
+    environ = {"LASTGOOD_METRICS_ADDRESS": "127.0.0.1", "HF_HUB_OFFLINE": "1"}
+    root = tmp_path_factory.mktemp(name)
+    lines = run_ranks(SCRIPT, [str(root), name], nodes=NODES, environ=environ)
+    return [dict(rank)[name] for rank in lines]
+
+
+def test_the_result_is_the_same_with_and_without(seen: list[list[dict[str, Any]]]) -> None:
+    for plain, clean, _ in seen:
+        assert plain["weights"] == clean["weights"]
+        assert plain.get("logged") == clean.get("logged")
+
+
+def test_a_clean_run_has_every_check_passed_and_no_finding(seen: list[list[dict[str, Any]]]) -> None:
+    clean = seen[0][1]
+    assert (clean["text"], clean["findings"], clean["not_run"], clean["last"]) == ("", [], {}, [8])
+    assert {result for _, _, result in clean["checks"]} == {"passed"}
+    wanted = {("replay", "first"), ("replay", "audit"), ("replica", "loop"), ("replica", "close"), ("replay", "close")}
+    assert wanted <= {(check, phase) for check, phase, _ in clean["checks"]}
+
+
+def test_a_wrong_gradient_stops_every_rank_and_names_the_device(seen: list[list[dict[str, Any]]]) -> None:
+    assert seen[0][2]["findings"] == [["replay", [1]]]
+    texts = {rank[2]["text"] for rank in seen}
+    assert len(texts) == 1
+    assert "Rank 1 (node-b, slot 0)" in texts.pop()
