@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from training_job import Net, batch_of
 from ways_ddp import wrapped
@@ -177,4 +178,9 @@ way(
     build=lambda: optimized(lambda ddp: ADAMW(ddp.module.first.parameters(), 1e-2)),
     turn=later,
     faults=("replay", "replica"),
+)
+way(
+    "sharded_optimizer_state",
+    build=lambda: optimized(lambda ddp: ZeroRedundancyOptimizer(ddp.parameters(), ADAMW, lr=1e-2)),
+    faults=("replay",),
 )
