@@ -49,6 +49,7 @@ def told(root: Path, text: str, weights: str = "") -> dict[str, Any]:
         "not_run": events(root, "run.started")[0]["not_run"],
         "checks": sorted({(e["check"], e["phase"], e["result"]) for e in events(root, "check")}),
         "findings": [(e["check"], e["ranks"]) for e in events(root, "finding")],
+        "started": [(e["from_step"], e["parent_verified"]) for e in events(root, "run.started")],
         "saved": [e["step"] for e in events(root, "checkpoint.saved")],
         "last": [e["last_step"] for e in events(root, "run.ended")],
     }
@@ -65,7 +66,7 @@ def three(root: Path, train: Any) -> Any:
 def hugging_face(root: Path) -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
-    def train(root: Path, injector: Injector | None) -> Any:
+    def train(root: Path, injector: Injector | None, resume: Path | None = None) -> Any:
         torch.manual_seed(0)
         model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=8, n_embd=16, n_layer=1, n_head=2))
         args = TrainingArguments(
@@ -76,10 +77,11 @@ def hugging_face(root: Path) -> Any:
         if injector is not None:
             injector.wrap(model.transformer.h[0].mlp.c_fc)
             trainer.add_callback(hf_callback(trainer, run_dir=root / "run", injector=injector, **CADENCE))
-        text = failure(trainer.train)
+        text = failure(lambda: trainer.train(resume_from_checkpoint=str(resume) if resume else None))
         return told(root, text, digest_tensors(model.named_parameters(), lanes=2).hex())
 
-    return three(root, train)
+    seen = three(root, train)
+    return [*seen, train(root / "clean", Injector(FAULT, rank=dist.get_rank()), root / "clean/out/checkpoint-6")]
 
 
 @case
@@ -124,6 +126,7 @@ def mean_square(model: nn.Module, batch: Tensor) -> Tensor:
 @case
 def lightning(root: Path) -> Any:
     import lightning.pytorch as pl
+    from lightning.pytorch.callbacks import ModelCheckpoint
     from lightning.pytorch.strategies import DDPStrategy
 
     class Module(pl.LightningModule):
@@ -139,25 +142,26 @@ def lightning(root: Path) -> Any:
         def configure_optimizers(self) -> Any:
             return torch.optim.AdamW(self.parameters(), 1e-2)
 
-    def train(root: Path, injector: Injector | None) -> Any:
+    def train(root: Path, injector: Injector | None, resume: Path | None = None) -> Any:
         torch.manual_seed(0)
         module = Module()
-        callbacks = []
+        callbacks: list[Any] = [ModelCheckpoint(root, "{step}", every_n_train_steps=6)]
         if injector is not None:
             injector.wrap(module.net[0])
             callbacks.append(lightning_callback(run_dir=root / "run", injector=injector, **CADENCE))
         trainer = pl.Trainer(
             max_epochs=1, accelerator="cpu", devices=1, num_nodes=3, strategy=DDPStrategy(process_group_backend="gloo"),
-            logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+            logger=False, enable_progress_bar=False, enable_model_summary=False,
             callbacks=callbacks, default_root_dir=root,
         )  # fmt: skip
-        text = failure(lambda: trainer.fit(module, DataLoader(Rows(tokens=False), batch_size=2)))
+        text = failure(lambda: trainer.fit(module, DataLoader(Rows(tokens=False), batch_size=2), ckpt_path=resume))
         if not text and injector is not None:
             assert trainer.callback_metrics["loss"].isfinite()
         weights = digest_tensors(module.named_parameters(), lanes=2).hex()
         return told(root, text, weights) | {"logged": float(trainer.callback_metrics.get("loss", 0))}
 
-    return three(root, train)
+    seen = three(root, train)
+    return [*seen, train(root / "clean", Injector(FAULT, rank=dist.get_rank()), root / "clean/step=6.ckpt")]
 
 
 if __name__ == "__main__":

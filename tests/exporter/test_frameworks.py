@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
 
 @pytest.fixture(scope="module", params=PACKAGES)
 def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
-    """What each rank saw without lastgood, with it, and with a fault on rank 1."""
+    """What each rank saw without lastgood, with it, with a fault on rank 1, and after a resume."""
     name: str = request.param
     if find_spec(PACKAGES[name]) is None:
         pytest.skip(f"{PACKAGES[name]} is not installed: pip install 'lastgood[frameworks]'")
@@ -29,7 +29,7 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_the_result_is_the_same_with_and_without(seen: list[list[dict[str, Any]]]) -> None:
-    for plain, clean, _ in seen:
+    for plain, clean, *_ in seen:
         assert plain["weights"] == clean["weights"]
         assert plain.get("logged") == clean.get("logged")
 
@@ -47,3 +47,12 @@ def test_a_wrong_gradient_stops_every_rank_and_names_the_device(seen: list[list[
     texts = {rank[2]["text"] for rank in seen}
     assert len(texts) == 1
     assert "Rank 1 (node-b, slot 0)" in texts.pop()
+
+
+def test_saves_are_watched_and_a_resume_is_verified(seen: list[list[dict[str, Any]]]) -> None:
+    if len(seen[0]) == 3:
+        pytest.skip("the loop is the user's own: it saves and resumes as without the framework")
+    _, clean, _, resumed = seen[0]
+    assert clean["saved"][0] == 6
+    assert resumed["started"] == [[0, True], [6, True]]
+    assert (resumed["text"], resumed["findings"], resumed["last"]) == ("", [], [8, 8])
