@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,14 +14,30 @@ import pytest
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.slow, pytest.mark.timeout(600)]
 
-BLIND = """
+IN_THE_RANKS = """
 import sys
 if "lastgood.drill.worker" in sys.orig_argv:
     import lastgood.inspector as inspector
+    from lastgood.judge import PROCEED
     from lastgood.verdict import AGREED
-    inspector.arbitrate = lambda disputes, nodes: AGREED
+    from dataclasses import replace
+    seen = inspector.compare
+    {}
 """
-"""Makes replay pass whatever it sees, in the ranks alone."""
+BLIND = {
+    "replay": "inspector.arbitrate = lambda disputes, nodes: AGREED",
+    "replica": "inspector.compare = lambda *a, **k: replace(seen(*a, **k), ruling=None)",
+    "conservation": "inspector.Inspector._conservation = lambda *a: PROCEED",
+    "finite": "inspector.Inspector._nonfinite = lambda *a: PROCEED",
+}
+"""Makes a check pass whatever it sees."""
+SEEN_BY = {
+    "replay": "gradient-tile-swap",
+    "replica": "weight-sign",
+    "conservation": "all-ranks-scale",
+    "finite": "activation-nan",
+}
+"""Check -> a part of the drill that only it can see."""
 
 
 def drill(*arguments: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -58,16 +75,17 @@ def test_the_clean_jobs_have_no_finding(small: Any) -> None:
     assert {t["result"] for t in told["trials"] if t["row"] == "control"} == {"clean"}
 
 
-def test_a_drill_notices_a_check_that_is_blind(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(BLIND)
-    done = drill("--only", "gradient-tile-swap", path=tmp_path)
+@pytest.mark.parametrize("check", BLIND)
+def test_a_drill_notices_a_check_that_is_blind(check: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(IN_THE_RANKS.format(BLIND[check]))
+    done = drill("--only", SEEN_BY[check], path=tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "✗ inside reach: detected" in done.stdout
-    assert "replay or finite did not find it" in done.stdout
+    assert re.search(rf"✗ \d+-.*: .*{check}.* did not find it", done.stdout)
 
 
 def test_a_job_that_fails_is_said_with_the_end_of_its_log(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(BLIND.replace("inspector.arbitrate =", "raise SystemExit('no luck')  #"))
+    (tmp_path / "sitecustomize.py").write_text(IN_THE_RANKS.format("raise SystemExit('no luck')"))
     done = drill("--only", "clean-1", path=tmp_path)
     assert done.returncode == 2
     assert "the job ended in the trial clean-1" in done.stderr
