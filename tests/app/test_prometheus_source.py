@@ -442,6 +442,21 @@ def test_runs_that_the_journals_tell_are_not_asked_for(metrics: Metrics) -> None
     assert not any("__name__" in asked.form["query"] for asked in metrics.asked)
 
 
+def test_a_run_whose_directory_goes_is_looked_for_at_the_next_look(metrics: Metrics, clock: Clock) -> None:
+    here = {"llama-7b"}
+    runs = RunsFromMetrics(PrometheusClient(metrics.url), lambda: here, clock)  # no fresh series tells it, ever
+
+    def looks_back() -> int:
+        return sum("max_over_time" in asked.form["query"] for asked in metrics.asked)
+
+    runs.ask()
+    here.clear()
+    for looks in (2, 2):  # once: not at every look from now on
+        clock.advance(15)
+        runs.ask()
+        assert looks_back() == looks
+
+
 def test_a_slow_server_delays_no_snapshot(metrics: Metrics, clock: Clock) -> None:
     metrics.answer = slowly(2, 200)
     store = Store(FakeLedger(gradient().state()), clock=clock)

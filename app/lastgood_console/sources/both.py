@@ -87,6 +87,7 @@ class RunsFromMetrics:
         self._lock = Lock()
         self._said = Remembered()
         self._live: frozenset[str] = frozenset()
+        self._were_known: frozenset[str] = frozenset()  # a run that leaves them has perhaps no fresh series either
         self._gone: dict[str, tuple[float, RunState]] = {}  # run -> (when it was last told, how it stood then)
         self._looked_back_at: float | None = None
         self._started_at, self._failures = -math.inf, 0
@@ -129,10 +130,10 @@ class RunsFromMetrics:
         states, warning = self._states(sorted(names - known))
         told = known | states.keys()  # a ledger may have ended since it was named
         late = self._looked_back_at is None or now - self._looked_back_at >= LOOK_BACK_SECONDS
-        if late or (self._live | names) - told:
+        if late or (self._live | self._were_known | names) - told:
             self._look_back(told)
             self._looked_back_at = now
-        self._live = frozenset(states)
+        self._live, self._were_known = frozenset(states), known
         gone = {run: state for run, (_, state) in self._gone.items() if run not in told}
         return gone | states, f"{self._client.shown}: {live.warning or warning}" if live.warning or warning else ""
 
