@@ -10,6 +10,7 @@ Readers take the newest finished states without waiting; ``refresh`` and ``inges
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +23,7 @@ from lastgood.accusations import against
 from lastgood.alert_limits import MOST_ALERTS
 from lastgood.events import SLUG_LENGTH, Event, ProgressData, is_slug
 from lastgood.fold import derive
+from lastgood.gone import Gone, Watch
 from lastgood.journal import find_runs
 from lastgood.journal_read import FileTail, read_line
 from lastgood.posted import FLEET, fleet_file
@@ -69,6 +71,7 @@ class Ledger:
         self._by_name: Mapping[str, RunRecord] = {}
         self._states: Mapping[str, RunState] = {}
         self._last_read_at: float | None = None
+        self._watch = Watch(self._paths)
 
     @property
     def state_dir(self) -> Path | None:
@@ -77,19 +80,30 @@ class Ledger:
 
     @property
     def last_read_at(self) -> float | None:
-        """Return when the journals were last read to their ends (unix seconds), None before the first time."""
+        """Return when the journals were last read to their ends (unix seconds), None before the first time.
+
+        While a folder that was there is gone it stands still.
+        """
         return self._last_read_at
+
+    @property
+    def gone(self) -> Gone:
+        """Return which folders and run directories were there and are gone."""
+        return self._watch.gone
 
     def refresh(self) -> None:
         """Read what is new in every run, find new runs, and fold the runs with news."""
         with self._lock, no_collection():
             now = self._clock()
+            self._watch.look(now)
             self._read_posted(now if self._last_read_at else None)
             self._find()
             for record in self._by_name.values():
-                record.poll(now)
+                if not self._watch.covers(record.path):
+                    record.poll(now)
             self._publish(now)
-            self._last_read_at = now
+            if not self._watch.gone.places:
+                self._last_read_at = now
 
     def ingest(self, events: Iterable[Event]) -> None:
         """Take in events that came by another way than the journal (dropped when the journal has them).
@@ -145,7 +159,7 @@ class Ledger:
         meant, and each has its own journal anyway: then they join none. Nothing posted takes a directory's name.
         """
         self._empty_inbox()
-        found = find_runs(self._paths, run_ids=self._run_ids)
+        found = self._watch.with_kept(find_runs(self._paths, run_ids=self._run_ids), self._last_read_at)
         names = {name: self._record(name, path) for name, path in found.items()}
         owners: dict[str, list[RunRecord]] = {}
         for name, path in found.items():
@@ -184,8 +198,12 @@ class Ledger:
             self._posted_record(event.run).add([event], self._clock())
 
     def _publish(self, now: float) -> None:
-        states = {name: record.fold(now, PRESENCE_SECONDS) for name, record in self._by_name.items()}
+        states = {name: self._folded(record, now) for name, record in self._by_name.items()}
         self._states = MappingProxyType({name: state for name, state in states.items() if state is not None})
+
+    def _folded(self, record: RunRecord, now: float) -> RunState | None:
+        """Return a run's state; whose folder is gone keeps its checkpoints: nobody can see whether they are there."""
+        return record.fold(now, math.inf if self._watch.covers(record.path) else PRESENCE_SECONDS)
 
     def _posted_record(self, run: str) -> RunRecord:
         return self._posted.setdefault(run, RunRecord(run, None, self._fold))

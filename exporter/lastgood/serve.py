@@ -197,7 +197,10 @@ def _handler(registry: CollectorRegistry, ledger: Ledger, intake: EventIntake) -
 
 
 def health(ledger: Ledger, now: float) -> tuple[int, dict[str, Any]]:
-    """Return status and answer of ``/healthz``: 503 before the first read and when the last one is a minute old."""
+    """Return status and answer of ``/healthz``: 503 before the first read and when the last one is a minute old.
+
+    Nothing is read as long as a folder of runs is gone; where it lay is not said, as anybody may ask.
+    """
     read_at = ledger.last_read_at
     age = None if read_at is None else max(0.0, now - read_at)
     fresh = age is not None and age < STALE_SECONDS
@@ -205,6 +208,7 @@ def health(ledger: Ledger, now: float) -> tuple[int, dict[str, Any]]:
         "status": "ok" if fresh else "stale",
         "version": __version__,
         "runs": len(ledger.runs()),
+        "folders_gone": len(ledger.gone.places),
         "last_read_age_seconds": age,
         "unreadable": sum(ledger.unreadable_lines().values()),
     }

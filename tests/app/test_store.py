@@ -12,6 +12,7 @@ import pytest
 from tests.app import console_states as states
 from tests.conftest import Clock
 
+from lastgood.gone import Gone
 from lastgood.state import RunState
 from lastgood_console import store as store_module
 from lastgood_console.alerts.fleet import FleetAlerts, Heartbeat
@@ -26,6 +27,7 @@ class FakeLedger:
         self.found, self.path, self.refreshed = found, path, 0
         self.last_read_at: float | None = None
         self.broken = False
+        self.gone = Gone()
 
     def refresh(self) -> None:
         self.refreshed += 1

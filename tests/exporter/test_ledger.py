@@ -4,6 +4,7 @@ import gc
 import random
 from collections.abc import Iterable
 from pathlib import Path
+from shutil import copytree
 from threading import Thread
 from typing import Any
 from uuid import uuid4
@@ -14,13 +15,16 @@ from hypothesis import strategies as st
 
 from lastgood.events import Event, source_of, utc
 from lastgood.fold import derive
+from lastgood.gone import Gone
 from lastgood.ingest import EventIntake
 from lastgood.journal import JournalTail, JournalWriter
 from lastgood.ledger import Ledger, default_state_dir
 from lastgood.posted import PostedEvents
 from lastgood.run_record import presence
+from lastgood.serve import health
 from lastgood.state import Device, Place, RunState
 from lastgood.topology_files import write_topology
+from lastgood_console.components.devices import rows as device_rows
 
 SUSPECT = {"rank": 3, "node": "node-b", "gpu_uuid": "cpu-1", "slot": 1}
 PLACES = [Place(rank, f"node-{'abc'[rank // 2]}", f"cpu-{rank % 2}", rank % 2) for rank in range(6)]
@@ -428,6 +432,18 @@ def test_accusations_are_counted_over_all_runs_and_within_days(tmp_path: Path) -
     assert ledger.node_accusations(90, training.now + 8 * 86400) == {device: 2}
 
 
+def test_an_incident_counts_once_however_many_directories_hold_it(tmp_path: Path) -> None:
+    training = Training(tmp_path / "llama").start()
+    training.lie()
+    copytree(tmp_path / "llama", tmp_path / "llama-copy")
+    ledger = Ledger([tmp_path])
+    ledger.refresh()
+    assert [len(state.incidents) for state in ledger.runs().values()] == [1, 1]
+    assert ledger.node_accusations(90, training.now) == {Device("node-b", "cpu-1"): 1}
+    (row,) = [row for row in device_rows(ledger.runs().values(), training.now) if row.quarter]
+    assert len(row.week) == len(row.quarter) == len(row.incidents) == 1
+
+
 def test_candidates_are_not_accused(tmp_path: Path) -> None:
     accused = SUSPECT | {"role": "accused"}
     stories = [{"status": "undecided"}, {"suspects": [SUSPECT | {"role": "candidate"}]}]
@@ -468,3 +484,46 @@ def test_the_collector_of_cycles_is_left_as_it_was_found(tmp_path: Path, was_on:
         assert (seen, gc.isenabled()) == ([False], was_on)
     finally:
         gc.enable()
+
+
+def test_a_folder_that_goes_keeps_its_runs_as_last_read_and_ages_until_it_is_back(tmp_path: Path) -> None:
+    now = [1000.0]
+    folder, away = tmp_path / "runs", tmp_path / "away"
+    training = Training(folder / "llama").start()
+    training.save(50)  # nobody can see whether it is still there
+    ledger = Ledger([folder], clock=lambda: now[0])
+    ledger.refresh()
+    before = ledger.run("llama")
+    folder.rename(away)
+    for now[0] in (1007.0, 1090.0):
+        ledger.refresh()
+        assert ledger.run("llama") is before
+        assert (ledger.last_read_at, ledger.gone) == (1000.0, Gone({folder: 1007.0}, frozenset({"llama"}), {}))
+    status, answer = health(ledger, 1090.0)
+    assert (status, answer["status"], answer["folders_gone"]) == (503, "stale", 1)
+    away.rename(folder)
+    now[0] = 1100.0
+    ledger.refresh()
+    assert (ledger.last_read_at, ledger.gone) == (1100.0, Gone())
+    assert health(ledger, 1101.0)[0] == 200
+
+
+def test_a_run_directory_that_goes_is_remembered_with_when_it_was_last_there(tmp_path: Path) -> None:
+    now = [1000.0]
+    for name in ("one", "two"):
+        Training(tmp_path / name, name).start()
+    ledger = Ledger([tmp_path], clock=lambda: now[0])
+    ledger.refresh()
+    (tmp_path / "one").rename(tmp_path / ".hidden")
+    for now[0] in (1007.0, 1090.0):
+        ledger.refresh()
+        assert (list(ledger.runs()), ledger.gone.runs, ledger.last_read_at) == (["two"], {"one": 1000.0}, now[0])
+    (tmp_path / ".hidden").rename(tmp_path / "one")
+    ledger.refresh()
+    assert (list(ledger.runs()), ledger.gone.runs) == (["one", "two"], {})
+
+
+def test_a_folder_that_is_not_there_yet_is_not_gone(tmp_path: Path) -> None:
+    ledger = Ledger([tmp_path / "later"], clock=lambda: 1000.0)
+    ledger.refresh()
+    assert (ledger.gone, ledger.last_read_at) == (Gone(), 1000.0)

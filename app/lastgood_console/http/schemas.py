@@ -100,7 +100,7 @@ def _around() -> dict[str, Schema]:
     return {
         "Error": fields("Why not.", error=TEXT),
         "Health": fields(
-            status={"enum": ["ok", "stale"]}, version=TEXT, runs=COUNT,
+            status={"enum": ["ok", "stale"]}, version=TEXT, runs=COUNT, folders_gone=COUNT,
             last_read_age_seconds={"type": ["number", "null"]}, unreadable=COUNT,
         ),
         "Targets": items(
