@@ -9,6 +9,7 @@ uses itself, and text that is too long or does more than stand there. An :class:
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -113,6 +114,8 @@ def body(text: str, *, needed: bool, what: str) -> str:
 
 def _no_steering(text: str, what: str, keep: str) -> None:
     found = next((c for c in text if steers(c) and c not in keep), None)
+    if found is not None and unicodedata.category(found) == "Cs":  # how Python holds a byte that it cannot decode
+        raise ActionError(f"{what} is not UTF-8: give it in UTF-8")
     if found is not None:
         rule = "control characters and marks that turn the writing direction are not kept"
         raise ActionError(f"{what} holds the character U+{ord(found):04X}: {rule}; leave it out")

@@ -158,7 +158,7 @@ def _of_file(source: str) -> document.Document:
             raise SelectionError(
                 f"{source} is longer than {MOST_BYTES >> 20} MiB: no incident is; give its JSON export"
             )
-        return document.loads(content.decode())
+        return document.loads(content.decode("utf-8-sig"))  # some editors and shells put a mark first
     except OSError as problem:
         raise SelectionError(
             f"cannot read {source} ({problem.strerror}): give the JSON export of an incident"
