@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Final
 
-from lastgood.accusations import against, candidates
+from lastgood.accusations import against, candidates, once
 from lastgood.state import Attempt, Device, Incident, Place, RunState
 from lastgood.wording import device_text, step_text
 
@@ -55,10 +55,9 @@ def rows(states: Iterable[RunState], now: float) -> list[DeviceRow]:
     places, seen, seats = _whereabouts(known)
     week, quarter = against(known, now - 7 * DAY), against(known, now - 90 * DAY)
     undecided: dict[Device, list[Incident]] = {}
-    for state in known:
-        for incident in state.incidents:
-            for device in candidates(incident):
-                undecided.setdefault(device, []).append(incident)
+    for incident in once(known):
+        for device in candidates(incident):
+            undecided.setdefault(device, []).append(incident)
     found = [
         DeviceRow(
             place, _newest(week.get(device)), _newest(quarter.get(device)), _newest(undecided.get(device)),
