@@ -233,7 +233,7 @@ def test_a_server_is_believed_by_its_authority_alone(certificate: Path) -> None:
         (422, {"status": "error", "error": "too many samples"}, "status 422: too many samples"),
         (503, b"", "answers with status 503"),
         (200, b"<html>hello</html>", "not as Prometheus does"),
-        (200, b'{"status":"success","data":{"resultType":"vec', "not as Prometheus does"),
+        (200, b'{"status":"success","data":{"resultType":"vec', "answered only in part"),
         (200, {"status": "success"}, "half an answer"),
         (200, {"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}}]}}, "half an answer"),
         (200, {"status": "success", "data": {"resultType": "scalar", "result": [1, "1"]}}, "half an answer"),
@@ -497,7 +497,7 @@ def test_the_overview_tells_the_runs_of_both_and_the_trouble_of_the_server() -> 
     assert "Metrics:" not in shown(app)
     store = current()
     store._snapshot = replace(store.snapshot(), metrics_problem="<b>x</b> refuses us", metrics_problem_since=NOW - 90)
-    assert "Metrics: <b>x</b> refuses us, for 1 min." in shown(app.run())
+    assert "Metrics, for 1 min: <b>x</b> refuses us." in shown(app.run())
     assert "<b>x</b>" not in markup(app)
 
 

@@ -63,7 +63,7 @@ def metrics_note(problem: str, since: float | None, now: float) -> str:
     if since is None:
         return f'<div class="lg-caption">{escape(f"Metrics: {problem}.")}</div>'
     missing = "Trends, and runs without a run directory, are as they were before, or missing."
-    words = f"Metrics: {problem}, for {age_text(now - since)}. {missing}"
+    words = f"Metrics, for {age_text(now - since)}: {problem}. {missing}"
     return f'<div class="lg-warn">{symbol("warning")}<span>{escape(words)}</span></div>'
 
 

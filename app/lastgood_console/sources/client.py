@@ -120,6 +120,8 @@ class PrometheusClient:
         if answer.status != 200:
             kind = NoAnswer if answer.status in _NOT_READY else MetricsError
             raise kind(f"{self.shown} {_refusal(answer, content)}")
+        if content is None and answer.text.lstrip().startswith("{"):  # no proxy's page: JSON that does not end
+            raise MetricsError(f"{self.shown} answered only in part: what came is JSON cut short")
         if not isinstance(content, dict) or content.get("status") != "success":
             raise MetricsError(f"{self.shown} answers, but not as Prometheus does: give the base address of its API")
         try:
