@@ -119,6 +119,15 @@ def test_an_exported_file_is_enough_for_every_format(run_dir: Path, tmp_path: Pa
     assert again.read_bytes() == direct.read_bytes()
 
 
+def test_a_file_with_a_byte_order_mark_is_the_same_incident(run_dir: Path, tmp_path: Path) -> None:
+    file, direct, again = tmp_path / "incident.json", tmp_path / "direct", tmp_path / "again"
+    assert cli.main(["export", str(run_dir), "--output", str(file)]) == 0
+    assert cli.main(["export", str(run_dir), "--format", "md", "--output", str(direct)]) == 0
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert cli.main(["export", "--from", str(file), "--format", "md", "--output", str(again)]) == 0
+    assert again.read_bytes() == direct.read_bytes()
+
+
 def test_an_exported_file_can_come_through_a_pipe(run_dir: Path) -> None:
     command = f"{sys.executable} -m lastgood_console.cli"
     line = f"{command} export {run_dir} | {command} export --from - --format md"
