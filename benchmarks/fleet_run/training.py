@@ -86,9 +86,10 @@ class Training:
         data = {
             "world_size": len(self.places), "topology": write_topology(self.run_dir, self.attempt, self.places),
             "config": {"run_dir": f"/shared/runs/{self.run}", "run": self.run, "policy": "stop", "save_probe": True,
-                       "replica_every": REPLICA_EVERY, "replay_every": REPLAY_EVERY, "accumulation": 1},
+                       "replica_every": REPLICA_EVERY, "replay_every": REPLAY_EVERY, "at_rest_every": 0,
+                       "accumulation": 1},
             "environment": environment_data([ENVIRONMENT] * len(self.places)), "versions": VERSIONS, "seed": 405,
-            "cadence": CADENCE, "not_run": {"at_rest": "not in this version"}, "parent": _data(parent),
+            "cadence": CADENCE, "not_run": {"at_rest": "switched off"}, "parent": _data(parent),
             "parent_known": True, "parent_verified": True, "from_step": self.from_step,
         }  # fmt: skip
         self.write("run.started", data)
