@@ -13,7 +13,7 @@ from typing import Any, Final
 import streamlit as st
 
 from lastgood.state import Incident
-from lastgood_console.actions import MOST_LETTERS, MOST_NAME_LETTERS, ActionError
+from lastgood_console.actions import MOST_LETTERS, MOST_NAME_LETTERS, ActionError, close_words
 from lastgood_console.characters import escape
 from lastgood_console.components.decision import sentence
 from lastgood_console.desk import LABELS, Desk, Saying, Visitor, possible
@@ -50,6 +50,8 @@ def _key(part: str, incident: Incident) -> str:
 def _form(desk: Desk, incident: Incident, choices: tuple[str, ...]) -> None:
     visitor = this_visitor()
     st.radio("What to do", choices, format_func=LABELS.__getitem__, key=_key("what", incident))
+    if "close" in choices:
+        st.html(f'<div class="lg-note">{escape(close_words(incident))}</div>')
     name_field(visitor)
     hint = "Not needed to acknowledge" if choices[0] == "acknowledge" else ""
     st.text_area("What to say", max_chars=MOST_LETTERS, height=90, placeholder=hint, key=_key("text", incident))

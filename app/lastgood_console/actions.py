@@ -32,7 +32,7 @@ INCIDENT_ACTIONS: Final[Mapping[str, str]] = {
     "acknowledge": "say that somebody has seen it",
     "note": "write down what you found or did",
     "cause": "name what it was",
-    "close": "end it: what it covers is no longer suspect",
+    "close": "end it: saves in its window stay suspect, unless it was only a suspicion",
     "reopen": "take it up again after it was closed or recovered",
 }
 """What a person can do to an incident -> what it means."""
@@ -174,12 +174,26 @@ def _refuse_checkpoint(state: RunState, save: Checkpoint) -> None:
             f"{save.path} is tainted: {save.reason} Nobody can vouch for it; resume from {_instead(state)}"
         )
     if save.trust == "suspect":
-        by = wording.joined(save.covered_by)
-        raise ActionError(
-            f"{save.path} is suspect: {save.reason} Close {by} if that is settled, or resume from {_instead(state)}"
-        )
+        raise ActionError(f"{save.path} is suspect: {save.reason} {_way_out(state, save)}")
     if save.trust == "trusted" and not any(_unverified_child(attempt, save) for attempt in state.attempts):
         raise ActionError(f"{save.path} is trusted: {save.reason} It needs nobody's word")
+
+
+def _way_out(state: RunState, save: Checkpoint) -> str:
+    """Say what to do about a suspect checkpoint: a person settles a suspicion, and nobody what a check proved."""
+    by = [i for i in state.incidents if i.id in save.covered_by]
+    if by and all(i.status == "suspicious" for i in by):
+        return f"Close {wording.joined([i.id for i in by])} if that is settled, or resume from {_instead(state)}"
+    return f"Nobody can vouch for it, closed or not; resume from {_instead(state)}"
+
+
+def close_words(incident: Incident) -> str:
+    """Say what follows when a person closes an incident."""
+    if incident.status == "suspicious":
+        return "Closing ends the suspicion: its saves are no longer suspect for it. New evidence reopens it."
+    if not incident.covered:
+        return "Closing ends it: it waits for nobody any more. New evidence reopens it."
+    return "Closing frees no checkpoint: the saves that it covers stay suspect. New evidence reopens it."
 
 
 def _unverified_child(attempt: Attempt, save: Checkpoint) -> bool:

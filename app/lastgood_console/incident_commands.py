@@ -13,6 +13,7 @@ from lastgood.state import Incident, RunState
 from lastgood_console.characters import one_line
 from lastgood_console.export import document
 from lastgood_console.export.formats import FORMATS, render
+from lastgood_console.export.origin import none_in_doubt
 from lastgood_console.run_selection import (
     RUN_HELP,
     SelectionError,
@@ -80,7 +81,7 @@ def incident_lines(incident: Incident) -> Iterator[str]:
     yield f"  {'resume from':<12} {_resume_text(incident)}"
     covered = ", ".join(path for _, _, path in incident.covered[:4])
     more = f" and {len(incident.covered) - 4} more" if len(incident.covered) > 4 else ""
-    yield f"  {'do not use':<12} {covered + more or 'nothing: no save lies in the window'}"
+    yield f"  {'do not use':<12} {covered + more or f'nothing: {_none_covered(incident)}'}"
     yield f"  {'window':<12} {wording.window_text(incident.window)}"
     for name, texts in (
         ("why", incident.reasons_for),
@@ -91,6 +92,11 @@ def incident_lines(incident: Incident) -> Iterator[str]:
     yield from _said_lines(incident)
     for number, (words, command) in enumerate(wording.advice(incident), 1):
         yield f"  {'do' if number == 1 else '':<12} {number} {words}" + (f": {command}" if command else "")
+
+
+def _none_covered(incident: Incident) -> str:
+    contained = incident.window is not None and incident.window.contained
+    return none_in_doubt(incident.status, incident.state, contained)
 
 
 def _said_lines(incident: Incident) -> Iterator[str]:

@@ -147,12 +147,12 @@ def _drafts(run: str, history: History) -> list[Draft]:
 
 
 def _covered_by(history: History, drafts: Iterable[Draft]) -> dict[Key, tuple[str, ...]]:
-    """Return which checkpoints the open windows cover: :func:`trust.covered` of all of them, in one pass a window."""
+    """Return which checkpoints the windows cover: :func:`trust.covered` of all of them, in one pass a window."""
     attempts = history.attempts
     roots = lineage.unknown_roots(attempts, history.accepted_attempts)
     found: dict[Key, list[str]] = {}
     for d in drafts:
-        starts = {(w.start_attempt, w.start) for w in d.windows} if recovery.closing(d)[1] is None else set()
+        starts = {(w.start_attempt, w.start) for w in recovery.in_doubt(d)}
         covered = {
             _key(c)
             for attempt, start in starts
@@ -182,6 +182,7 @@ def _facts(history: History, drafts: Sequence[Draft], present: Mapping[str, str]
         rounds=history.rounds_by,
         covered_by=_covered_by(history, drafts),
         windows={d.id: d.window for d in drafts if d.window is not None},
+        closed=frozenset(d.id for d in drafts if recovery.closing(d)[1] is not None),
         accepted=history.accepted,
         accepted_attempts=history.accepted_attempts,
         damaged=records.damaged(history.journal, history.checkpoints),
@@ -209,13 +210,14 @@ def _incidents(
     for c in checkpoints:
         for name in c.covered_by:
             covered.setdefault(name, []).append(_key(c))
+    trained = max((a.last_event_at for a in history.attempts.values()), default=history.journal.last_at)
     finished = []
     for d in drafts:
         keys = tuple(covered.get(d.id, ()))
         resume = _resume(d, frozenset(keys), history, facts)
         save = known.get((resume.attempt, resume.step, resume.path)) if resume is not None else None
         at = save.saved_at if save is not None else None
-        outcome = recovery.outcome_of(d, resume, proof, resume_saved_at=at, now=history.journal.last_at)
+        outcome = recovery.outcome_of(d, resume, proof, resume_saved_at=at, now=trained)
         now = _resume_now(resume, save, outcome, good)
         finished.append(_incident(run, d, now, outcome, keys, accused, history.attempts))
     return tuple(reversed(finished))
@@ -257,6 +259,7 @@ def _incident(
         recovered_by=outcome.recovered_by,
         closed_at=outcome.closed_at,
         closed_by=outcome.closed_by,
+        reopened_at=outcome.reopened_at,
         cost=outcome.cost,
         actions=d.actions,
         other_nodes=_other_nodes(d, attempts),

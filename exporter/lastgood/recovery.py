@@ -10,8 +10,9 @@ a check event, or by an attempt that ran to its end.
 
 **Cost.** Steps: the step of the last finding minus the resume step. Seconds: from the save of the resume checkpoint
 (without one, from the start of the first attempt with a finding) until the attempt that recovered began, or until a
-person closed the incident, or until the last event. Device hours: these seconds times the devices of the attempt with
-the last finding. A step that was skipped, and that is all that happened, costs that step and no time worth counting.
+person closed the incident, but never past the newest event of training: what people write later costs nothing. Device
+hours: these seconds times the devices of the attempt with the last finding. A step that was skipped, and that is all
+that happened, costs that step and no time worth counting.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from lastgood.state import (
     IncidentState,
     LastGood,
     Point,
+    Window,
 )
 from lastgood.trust import covered
 from lastgood.windows import Rounds
@@ -55,6 +57,16 @@ def closing(d: Draft) -> tuple[str | None, str | None]:
         return max((v.at for v in d.deciding), default=None), "cleared"
     last = people.closed(d.actions, _last_evidence(d))
     return (last.time, person(last)) if last is not None else (None, None)
+
+
+def in_doubt(d: Draft) -> tuple[Window, ...]:
+    """Return the windows whose checkpoints must not be used.
+
+    A person's close ends the work on an incident and not what a check proved: only a suspicion, about which no verdict
+    was reached, is settled by it.
+    """
+    settled = d.status == "suspicious" and closing(d)[1] is not None
+    return () if settled else d.windows
 
 
 def _last_evidence(d: Draft) -> str:
@@ -152,12 +164,13 @@ class Outcome:
 
 
 def outcome_of(d: Draft, resume: LastGood | None, proof: Proof, *, resume_saved_at: str | None, now: str) -> Outcome:
-    """Return how an incident went on; ``now`` is the time of the run's last event."""
+    """Return how an incident went on; ``now`` is the time of the newest event of training."""
     found = None if d.status == "cleared" else recovery(d, resume, proof)  # nothing had to recover from software
     by, at = found or (None, None)
     closed_at, closed_by = closing(d)
     began = proof.attempts[by].started_at if by is not None else None
-    cost = _cost(d, resume, proof, start=resume_saved_at, end=began or closed_at, now=now)
+    end = began or (min(closed_at, now) if closed_at else None)
+    cost = _cost(d, resume, proof, start=resume_saved_at, end=end, now=now)
     state: IncidentState = "open"
     again = people.reopened_at(d.actions, at)
     if closed_by is not None:

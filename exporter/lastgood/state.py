@@ -233,7 +233,7 @@ class Checkpoint:
     checks: Mapping[str, Result] = field(hash=False)
     trust: Trust = "unverified"
     reason: str = ""
-    covered_by: tuple[str, ...] = ()  # incident ids whose open window covers it
+    covered_by: tuple[str, ...] = ()  # incident ids whose window covers it
 
     @property
     def point(self) -> Point:
@@ -302,6 +302,7 @@ class Incident:
     closed_at: str | None
     closed_by: str | None  # "cleared" or a person's name
     cost: Cost
+    reopened_at: str | None = None  # when it was last reopened, while it is; None as well where metrics do not tell
     actions: tuple[Event, ...] = field(default=(), hash=False)  # notes and actions about it
     other_nodes: bool = True  # the attempt with the last finding had, or may have had, nodes without a suspect
     acknowledged: Word | None = None  # None again once it was reopened

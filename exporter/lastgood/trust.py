@@ -1,6 +1,6 @@
 """Decide how far each checkpoint can be trusted, and which one is the last good. Pure: no torch, no files, no clock.
 
-First match: missing or unreadable > tainted (its own bytes or save checks failed) > suspect (an open window covers it)
+First match: missing or unreadable > tainted (its own bytes or save checks failed) > suspect (a window covers it)
 > trusted > unverified. Trusted means: its parent is trusted, its save checks passed, and every device that ran since
 the parent passed a replay at or after it, in any attempt. That is audited on both sides, not proven: a transient fault
 between two audits leaves no evidence.
@@ -51,17 +51,18 @@ def covered(attempts: Mapping[int, Attempt], window: Window, point: Point, accep
 class Facts:
     """All that trust depends on beside the checkpoints themselves.
 
-    ``covered_by``: checkpoint -> ids of the incidents whose open windows cover it. ``accepted``: checkpoint -> the
+    ``covered_by``: checkpoint -> ids of the incidents whose windows cover it. ``accepted``: checkpoint -> the
     person who vouched for it. ``accepted_attempts``: attempts whose unknown past a person vouched for. ``damaged``:
     checkpoint -> why its bytes are not what was saved. ``accused_again``: devices accused more than once.
-    ``windows``: incident -> its
-    window. ``present``: path -> ok, missing or unreadable.
+    ``windows``: incident -> its window. ``closed``: the incidents that are closed.
+    ``present``: path -> ok, missing or unreadable.
     """
 
     attempts: Mapping[int, Attempt]
     rounds: Rounds
     covered_by: Mapping[Key, tuple[str, ...]] = field(default_factory=dict)
     windows: Mapping[str, Window] = field(default_factory=dict)
+    closed: Set[str] = frozenset()
     accepted: Mapping[Key, str] = field(default_factory=dict)
     accepted_attempts: Set[int] = frozenset()
     damaged: Mapping[Key, str] = field(default_factory=dict)
@@ -137,16 +138,18 @@ def _standing(
 
 def _why_suspect(checkpoint: Checkpoint, facts: Facts) -> str:
     by = facts.covered_by[_key(checkpoint)]
-    return " ".join(_inside(checkpoint, incident, facts.windows[incident]) for incident in by[:2])
+    return " ".join(_inside(checkpoint, incident, facts) for incident in by[:2])
 
 
-def _inside(checkpoint: Checkpoint, incident: str, window: Window) -> str:
-    named = f"window ({window.start}, {window.end}] of {incident}"
+def _inside(checkpoint: Checkpoint, incident: str, facts: Facts) -> str:
+    window, closed = facts.windows[incident], incident in facts.closed
+    named = f"window ({window.start}, {window.end}] of {incident}" + (", closed" if closed else "")
+    comma = "," if closed else ""
     if checkpoint.attempt not in (window.start_attempt, window.end_attempt):
-        return f"It descends from {named} in attempt {window.end_attempt}."
+        return f"It descends from {named}{comma} in attempt {window.end_attempt}."
     if checkpoint.step <= window.end:
         return f"Saved inside {named}."
-    return f"Saved after {named} began."
+    return f"Saved after {named}{comma} began."
 
 
 def _vouched(person: str | None) -> str:

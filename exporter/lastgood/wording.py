@@ -78,6 +78,14 @@ def clock_text(time: str | None) -> str:
     return time[11:19] if time else "–"
 
 
+def dated_clock(time: str, other: str) -> str:
+    """Return the clock of a journaled time, with its day (``29 Nov 03:12:44``) unless ``other`` is a time of that day.
+
+    An empty ``other`` is a time of no day.
+    """
+    return clock_text(time) if time[:10] == other[:10] else f"{moment(time):%d %b} {clock_text(time)}"
+
+
 def date_text(time: str) -> str:
     """Return a journaled time with its date, ``2026-11-29 03:12:44``."""
     return f"{time[:10]} {time[11:19]}"
@@ -460,14 +468,17 @@ def _third_node(incident: Incident) -> str:
     return f"Repeat the window with {needed}: {needed} is needed to settle who is wrong and to leave a node out"
 
 
-def cost_text(cost: Cost, gpus: bool) -> tuple[str, str, str]:
+def cost_text(cost: Cost, gpus: bool, *, recovered: bool = True) -> tuple[str, str, str]:
     """Return the cost as (number, detail, how far): ``50 steps``, ``6 s · 0.01 GPU-h``, ``from …``.
 
-    No time was lost where a step was skipped in a run that went on.
+    No time was lost where a step was skipped in a run that went on. Until recovery the time ends at the newest event
+    of training, which a run that is stopped, or silent between two checks, does not move.
     """
     unit = "GPU-h" if gpus else "device-h"
     number = f"{step_text(cost.steps)} {'step' if cost.steps == 1 else 'steps'}"
     detail = f"{duration_text(cost.seconds)} · {quantity_text(cost.device_hours)} {unit}"
     if cost.rising:
-        return number, detail, "still rising: not recovered"
-    return number, detail, "from the resume step to recovery" if cost.seconds else "skipped: training went on"
+        return number, detail, "from the resume step to the newest event of training; not recovered"
+    if not cost.seconds:
+        return number, detail, "skipped: training went on"
+    return number, detail, f"from the resume step to {'recovery' if recovered else 'its close; not recovered'}"

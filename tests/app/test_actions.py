@@ -11,6 +11,11 @@ from lastgood import schema
 from lastgood.state import Incident, RunState
 from lastgood_console import actions
 from lastgood_console.actions import ActionError
+from lastgood_console.components import decision
+from lastgood_console.export import document
+from lastgood_console.export.formats import render
+from lastgood_console.export.origin import none_in_doubt
+from lastgood_console.incident_commands import incident_lines
 
 
 def state_of(**changes: object) -> tuple[RunState, Incident]:
@@ -167,13 +172,53 @@ def test_a_parent_whose_bytes_were_not_verified_is_accepted_though_it_is_trusted
     ("path", "problem"),
     [
         ("checkpoints/a1-step-000050", "is trusted: All 6 devices passed a replay at step 50. It needs nobody's word"),
-        ("checkpoints/a1-step-000075", r"is suspect: Saved inside window .* Close r-\w+ if that is settled, or resume"),
+        ("checkpoints/a1-step-000075", r"is suspect: Saved inside window .* Nobody can vouch for it, closed or not"),
         ("elsewhere", "run llama-7b has no checkpoint elsewhere; none of its checkpoints waits for a word"),
     ],
 )
 def test_what_needs_or_bears_nobodys_word_is_refused(path: str, problem: str) -> None:
     with pytest.raises(ActionError, match=problem):
         actions.accept(run_dirs.still_open().state(), "mira", "x", path=path, run_dir=None)
+
+
+def test_a_close_says_what_follows_and_opens_no_way_to_vouch_for_what_is_suspect() -> None:
+    story = run_dirs.still_open()
+    assert "frees no checkpoint" in actions.close_words(story.incident())
+    story.act("close", incident=story.incident().id, author="kim", reason="board replaced")
+    with pytest.raises(ActionError, match=r"of r-\w+, closed\. Nobody can vouch for it, closed or not; resume from"):
+        actions.accept(story.state(), "mira", "x", path="checkpoints/a1-step-000075", run_dir=None)
+
+
+def test_a_suspicion_is_settled_by_a_close() -> None:
+    incident = replace(run_dirs.still_open().incident(), status="suspicious")
+    assert "ends the suspicion" in actions.close_words(incident)
+    save = run_dirs.still_open().state().checkpoints[-1]
+    state = replace(run_dirs.still_open().state(), incidents=(incident,))
+    with pytest.raises(ActionError, match=rf"Close {incident.id} if that is settled"):
+        actions.accept(state, "mira", "x", path=save.path, run_dir=None)
+
+
+@pytest.mark.parametrize("shown", ["page", "md", "html", "terminal"])
+def test_no_reader_is_told_that_a_closed_incident_covers_nothing(shown: str) -> None:
+    story = run_dirs.still_open()
+    story.act("close", incident=story.incident().id, author="kim", reason="board replaced")
+    state, incident = story.state(), story.incident()
+    said = {
+        "page": lambda: repr(decision.avoid_panel(state, incident)),
+        "md": lambda: render(document.to_document(state, incident), "md"),
+        "html": lambda: render(document.to_document(state, incident), "html"),
+        "terminal": lambda: "\n".join(incident_lines(incident)),
+    }[shown]()
+    assert "75" in said
+    for claim in ("nothing:", "No checkpoint was saved", "no save lies", "No save lies"):
+        assert claim not in said
+
+
+def test_that_no_checkpoint_lies_in_the_window_is_said_only_where_none_does() -> None:
+    nothing = "No checkpoint was saved inside the window."
+    assert none_in_doubt("attributed", "closed", False) == nothing
+    freed = [("cleared", "closed", False), ("suspicious", "closed", False), ("attributed", "open", True)]
+    assert [none_in_doubt(*about) for about in freed if none_in_doubt(*about) == nothing] == []
 
 
 def test_tainted_bytes_cannot_be_accepted() -> None:

@@ -7,6 +7,7 @@ import re
 import pytest
 from tests.exporter.histories import History, trusts, window
 
+from lastgood.events import Status
 from lastgood.incidents import incident_id
 from lastgood.state import Incident, Word
 
@@ -193,14 +194,30 @@ def test_new_evidence_after_the_recovery_reopens() -> None:
     assert states(history.incident()) == ("recovered", "attributed", 3)
 
 
-def test_a_person_closes_and_what_it_covered_is_free_again() -> None:
+def test_a_person_closes_and_what_a_check_proved_still_stands() -> None:
     history = found()
     assert trusts(history.state())[1, 75] == "suspect"
     history.act("close", incident=history.incident().id, by="mira", cause="cable replaced")
     incident = history.incident()
     assert (incident.state, incident.closed_by, incident.closed_at) == ("closed", "mira", history.events[-1].time)
-    assert (incident.covered, trusts(history.state())[1, 75]) == ((), "unverified")
+    save = next(c for c in history.state().checkpoints if c.step == 75)
+    assert (save.trust, save.reason) == ("suspect", f"Saved inside window (50, 100] of {incident.id}, closed.")
+    assert (1, 75, save.path) in incident.covered
+    assert history.state().last_good.step == 50
     assert [e.data["action"] for e in incident.actions] == ["close"]
+
+
+@pytest.mark.parametrize(
+    ("status", "trust"),
+    [("attributed", "suspect"), ("confirmed", "suspect"), ("undecided", "suspect"), ("suspicious", "unverified"),
+     ("cleared", "unverified")],
+)  # fmt: skip
+def test_a_close_frees_the_saves_of_a_suspicion_only(status: Status, trust: str) -> None:
+    history = found(action="record")
+    history.rule(status, AUDIT, accused=[3] if status == "attributed" else [], at_step=101)
+    history.act("close", incident=history.incident().id, author="mira", reason="cable replaced")
+    assert (history.incident().state, history.incident().status) == ("closed", status)
+    assert trusts(history.state())[1, 75] == trust
 
 
 def test_new_evidence_after_a_person_closed_it_reopens_and_covers_again() -> None:
@@ -395,6 +412,24 @@ def test_a_rerun_with_an_unknown_past_proves_nothing() -> None:
     history.audit(100, failed=[3]).find("replay", 100, [3]).rule("attributed", AUDIT, accused=[3], resume=AT_50)
     history.end(100).start(60, known=False, verified=False, nodes=SPARE).save(75, fingerprint=SAME)
     assert window(history.incident()) == (1, 50, 1, 100, False)
+
+
+def test_the_cost_ends_with_training_whatever_people_write_later() -> None:
+    history = found()
+    name, before = history.incident().id, history.incident().cost.seconds
+    history.wait(32 * 3600).act("note", incident=name, author="mira", text="looking")
+    assert history.incident().cost.seconds == before
+    history.act("close", incident=name, author="mira", reason="board replaced")
+    assert history.incident().cost.seconds == before
+
+
+def test_a_reopened_incident_tells_since_when_it_is() -> None:
+    history = found()
+    name = history.incident().id
+    assert history.incident().reopened_at is None
+    history.act("close", incident=name, author="mira", reason="x").wait(32 * 3600)
+    history.act("reopen", incident=name, author="kim", reason="y")
+    assert history.incident().reopened_at == history.events[-1].time
 
 
 # --- what people say -------------------------------------------------------------------------------------------------

@@ -204,10 +204,14 @@ def test_no_command_is_printed_that_does_not_exist() -> None:
     assert not [command for command in commands if command.startswith("lastgood")]
 
 
-def test_the_cost_is_rising_until_the_incident_has_recovered() -> None:
+def test_the_cost_says_up_to_when_it_counts() -> None:
     cost = about("gradient").cost
     assert wording.cost_text(cost, True) == ("50 steps", "12 min 32 s · 1.2 GPU-h", "from the resume step to recovery")
-    assert wording.cost_text(replace(cost, rising=True), False)[2] == "still rising: not recovered"
+    assert (
+        wording.cost_text(replace(cost, rising=True), False)[2]
+        == "from the resume step to the newest event of training; not recovered"
+    )
+    assert wording.cost_text(cost, True, recovered=False)[2] == "from the resume step to its close; not recovered"
 
 
 def test_few_ranks_are_listed_and_many_are_counted() -> None:

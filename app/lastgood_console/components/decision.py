@@ -19,7 +19,7 @@ from lastgood.wording import (
     NOTHING_KNOWN,
     advice,
     age_text,
-    clock_text,
+    dated_clock,
     cost_text,
     date_text,
     duration_text,
@@ -34,7 +34,7 @@ from lastgood.wording import (
     step_text,
     without_phrase,
 )
-from lastgood_console.export.origin import avoid_after
+from lastgood_console.export.origin import avoid_after, none_in_doubt
 
 MOST_REASONS: Final = 3
 _WORST_FIRST: Final[tuple[Trust, ...]] = ("tainted", "suspect", "missing", "unreadable", "unverified", "trusted")
@@ -162,9 +162,8 @@ def _refused_words(refused: list[FailedSave]) -> list[str]:
 
 
 def _none_covered(incident: Incident) -> str:
-    if incident.window is not None and incident.window.contained:
-        return "The wrong value was kept out of the weights: no checkpoint holds it."
-    return "No checkpoint was saved inside the window."
+    contained = incident.window is not None and incident.window.contained
+    return none_in_doubt(incident.status, incident.state, contained)
 
 
 def _numbers(covered: list[Checkpoint]) -> str:
@@ -187,7 +186,7 @@ def _saved_by(covered: list[Checkpoint]) -> str:
 def cost_panel(incident: Incident) -> Panel:
     """Return COST SO FAR."""
     gpus = any(has_gpu(s) for s in incident.suspects)
-    number, detail, span = cost_text(incident.cost, gpus)
+    number, detail, span = cost_text(incident.cost, gpus, recovered=incident.recovered_by is not None)
     return Panel(number, None, (detail, sentence(span)))
 
 
@@ -248,10 +247,14 @@ def is_open(incident: Incident) -> bool:
 
 
 def state_words(incident: Incident, now: str) -> str:
-    """Return how the incident stands at time ``now`` (RFC 3339): ``open 14 min``, ``recovered by attempt 2``."""
+    """Return how the incident stands at time ``now`` (RFC 3339): ``open 14 min``, ``recovered by attempt 2``.
+
+    What is reopened is as old as its reopening; metrics do not tell when that was.
+    """
     if not is_open(incident):
         return state_phrase(incident)
-    return f"{incident.state} {age_text((moment(now) - moment(incident.opened_at)).total_seconds())}"
+    since = incident.reopened_at if incident.state == "reopened" else incident.opened_at
+    return f"{incident.state} {age_text((moment(now) - moment(since)).total_seconds())}" if since else incident.state
 
 
 def standing(incident: Incident, now: str) -> tuple[str, ...]:
@@ -262,7 +265,7 @@ def standing(incident: Incident, now: str) -> tuple[str, ...]:
     seconds = (moment(end) - moment(incident.opened_at)).total_seconds() if end and not is_open(incident) else 0.0
     if seconds >= 1:
         took = f" after {duration_text(seconds)}"
-    return (state_words(incident, now) + took + seen, f"known since {clock_text(incident.opened_at)} UTC")
+    return (state_words(incident, now) + took + seen, f"known since {dated_clock(incident.opened_at, now)} UTC")
 
 
 def sentence(words: str) -> str:

@@ -159,7 +159,7 @@ def _incident(incident: Incident) -> dict[str, Any]:
 
 def _words(incident: Incident) -> dict[str, Any]:
     gpus = bool(incident.suspects) and all(wording.has_gpu(s) for s in incident.suspects)
-    number, detail, how_far = wording.cost_text(incident.cost, gpus)
+    number, detail, how_far = wording.cost_text(incident.cost, gpus, recovered=incident.recovered_by is not None)
     return {
         "status": wording.status_word(incident),
         "scope": wording.scope_phrase(incident),

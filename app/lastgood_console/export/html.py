@@ -18,7 +18,7 @@ from lastgood.state import LastGood
 from lastgood.timeline import STATUS_TONES
 from lastgood_console.characters import escape
 from lastgood_console.export import story
-from lastgood_console.export.origin import STORY_WORDS, origin_words, saves_words, window_to_avoid
+from lastgood_console.export.origin import STORY_WORDS, nothing_covered, origin_words, saves_words, window_to_avoid
 from lastgood_console.export.peers_chart import peers_svg
 from lastgood_console.export.svg import timeline_svg
 from lastgood_console.export.symbols import icon
@@ -126,7 +126,8 @@ def _sentence(text: str) -> str:
 
 def _header(document: Document) -> str:
     about = (
-        f"{said(document['run'])} · {e(document['incident']['id'])} · written "
+        f"{said(document['run'])} · {e(document['incident']['id'])} · "
+        f"known since {e(wording.date_text(document['incident']['opened_at']))} UTC · written "
         f"{e(wording.date_text(document['written']['at']))} UTC · {e(document['words']['state'])}"
     )
     return f"<header><span><b>lastgood</b> incident report</span><span>{about}</span></header>"
@@ -205,7 +206,7 @@ def _covered(covered: list[Mapping[str, Any]]) -> str:
 def _nothing_covered(document: Document) -> str:
     refused = [r for r in document["refused"] if r["attempt"] == document["incident"]["attempt"]]
     if not refused:
-        return "No save lies in the window."
+        return nothing_covered(document)
     steps = wording.joined([wording.step_text(r["step"]) for r in refused])
     return f"The save of step {steps} was refused: nothing damaged was kept."
 
@@ -295,7 +296,7 @@ def _evidence_row(row: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
     if row["where"]:
         subject += f"<small>{breakable(code(row['where']))}</small>"
     if row["happened"]:
-        known = f", known {wording.clock_text(row['known_at'])}" if row["known_at"] else ""
+        known = f", known {wording.date_text(row['known_at'])}" if row["known_at"] else ""
         subject += f"<small>{e(row['happened'] + known)}</small>"
     seen = code(wording.hex_text(row["observed"])) if row["observed"] else "–"
     wanted = code(wording.hex_text(row["expected"])) if row["expected"] else ""

@@ -15,7 +15,7 @@ from lastgood.state import NOT_IN_METRICS
 from lastgood.timeline import SAID_KINDS
 from lastgood_console.export import story
 from lastgood_console.export.markup import code, table, words
-from lastgood_console.export.origin import STORY_WORDS, origin_words, saves_words, window_to_avoid
+from lastgood_console.export.origin import STORY_WORDS, nothing_covered, origin_words, saves_words, window_to_avoid
 
 Document = Mapping[str, Any]
 
@@ -96,9 +96,9 @@ def _covered(document: Document) -> str:
         return words(" ".join(avoid[1]))
     named = [f"step {_step(save['step'])} ({save['trust']}): {code(save['path'])}" for save in document["covered"][:6]]
     more = len(document["covered"]) - len(named)
-    return (
-        ", ".join([*named, f"{more} more, see Checkpoints"] if more else named) or "nothing: no save lies in the window"
-    )
+    if not named:
+        return f"nothing: {nothing_covered(document)}"
+    return ", ".join([*named, f"{more} more, see Checkpoints"] if more else named)
 
 
 def _impact(document: Document) -> Iterator[str]:
@@ -123,7 +123,7 @@ def _timeline(document: Document) -> Iterator[str]:
     yield "Two clocks: when it happened, and when it was known (UTC)."
     yield ""
     rows = [
-        (words(row.happened), words(row.known), _event(row), words(row.who)) for row in story.rows(document, dated=True)
+        (words(row.happened), words(row.known), _event(row), words(row.who)) for row in story.rows(document)
     ]
     yield from table(("Happened", "Known", "Event", "By"), rows)
     if "metrics" in document:

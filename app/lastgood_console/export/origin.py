@@ -1,4 +1,4 @@
-"""Say what is missing in what was read out of metrics, in the same words on pages and in reports. Pure."""
+"""Say what is not there, in the same words on pages and in reports: in metrics, and in a window. Pure."""
 
 from __future__ import annotations
 
@@ -34,6 +34,23 @@ def avoid_after(attempt: int, step: int, counts: Mapping[Trust, int]) -> tuple[s
     bad = f"{counts.get('suspect', 0)} suspect and {counts.get('tainted', 0)} tainted"
     what = f"What attempt {attempt} saved {after}, and all that descends from it."
     return after, (what, f"Which saves that are is {NOT_IN_METRICS}; the run has {bad} ones now.")
+
+
+def none_in_doubt(status: str, state: str, contained: bool) -> str:
+    """Say why an incident covers no checkpoint. That none was saved in its window is said only where none was."""
+    if contained:
+        return "The wrong value was kept out of the weights: no checkpoint holds it."
+    if status == "cleared":
+        return "The finding was cleared: no checkpoint is in doubt for it."
+    if status == "suspicious" and state == "closed":
+        return "The suspicion was closed: no checkpoint is in doubt for it."
+    return "No checkpoint was saved inside the window."
+
+
+def nothing_covered(document: Mapping[str, Any]) -> str:
+    """Return :func:`none_in_doubt` of an exported document."""
+    incident, window = document["incident"], document["window"]
+    return none_in_doubt(incident["status"], incident["state"], bool(window and window["contained"]))
 
 
 def window_to_avoid(document: Mapping[str, Any]) -> tuple[str, tuple[str, str]] | None:
