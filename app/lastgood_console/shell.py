@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 import streamlit as st
 
+from lastgood.state import RunState
 from lastgood_console.cache import run_alerts
 from lastgood_console.characters import escape
 from lastgood_console.components.alert_facts import Alerts, read_alerts
 from lastgood_console.components.heads import freshness, metrics_note, rfc3339
 from lastgood_console.components.triage import RunRow, rows
 from lastgood_console.export.tokens import ThemeName
+from lastgood_console.hearing import gone_runs
 from lastgood_console.pause import paused_html
 from lastgood_console.store import STALE_SECONDS, Snapshot, current
 
@@ -24,6 +26,7 @@ INCIDENT_PAGE: Final = "views/incident.py"
 ALERTS_PAGE: Final = "views/alerts.py"
 NODES_PAGE: Final = "views/nodes.py"
 OVERVIEW_PAGE: Final = "views/overview.py"
+_ASKED: Final = "asked-for"
 
 
 def theme_name() -> ThemeName:
@@ -58,7 +61,7 @@ def runs_of(snapshot: Snapshot, outside: Alerts, now: str) -> tuple[RunRow, ...]
     """Return how the runs of a snapshot stand. ``outside``: alerts that name no incident; ``now``: RFC 3339."""
     return rows(
         snapshot.states.values(), progress=snapshot.progress, silent_seconds=snapshot.silent_seconds,
-        alerts=outside.standing, now=now,
+        alerts=outside.standing, now=now, unread=snapshot.gone.kept,
     )  # fmt: skip
 
 
@@ -130,6 +133,22 @@ def _into_address(key: str, name: str, usual: str, clears: Sequence[str] = ()) -
         to_address(other, "")
 
 
+def asked(states: Mapping[str, RunState]) -> tuple[str | None, str | None]:
+    """Return the run and the incident of the address; without a run those that this visitor last asked for.
+
+    Streamlit's navigation leads to bare addresses: who looks at a run must not be told of another one there.
+    """
+    run, incident = st.query_params.get("run"), st.query_params.get("incident")
+    if run or incident:
+        st.session_state[_ASKED] = (run, incident)
+        return run, incident
+    run, incident = st.session_state.get(_ASKED, (None, None))
+    if run not in states:
+        return None, None
+    to_address("run", run)
+    return run, incident
+
+
 def to_address(name: str, value: str, usual: str = "") -> None:
     """Write one parameter of the address; what is usual is left out."""
     if value != usual:
@@ -141,6 +160,8 @@ def to_address(name: str, value: str, usual: str = "") -> None:
 def no_runs_html() -> str:
     """Return what to say when there is no run yet."""
     places = ", ".join(str(place) for place in current().places) or "runs"
+    if gone := gone_runs(current().snapshot().gone):
+        return f"No runs in <code>{escape(places)}</code> any more. {escape(gone)}"
     return (
         f"No runs in <code>{escape(places)}</code>. Start one with <code>lastgood demo</code>, "
         "or point the console at a run directory."

@@ -61,7 +61,9 @@ def _choice(frame: Frame) -> None:
             st.button(words, key=f"timeline-{move}", type="tertiary", on_click=_move, args=(move, frame))
         if frame.zoomed:
             st.button("Reset zoom", key="timeline-reset", on_click=_reset, type="tertiary")
-        st.html(f'<span class="lg-caption">{frame_words(frame)} UTC</span>')
+        ignored = not frame.zoomed and any(st.query_params.get(name) for name in ZOOM_NAMES)
+        odd = " · from and to of the address are not two times in order: ignored" if ignored else ""
+        st.html(f'<span class="lg-caption">{frame_words(frame)} UTC{odd}</span>')
 
 
 def _move(move: str, frame: Frame) -> None:

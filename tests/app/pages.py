@@ -13,6 +13,7 @@ from tests.app.test_store import FakeLedger
 
 from lastgood.state import RunState
 from lastgood_console.alerts.fleet import FleetAlerts
+from lastgood_console.components.command import copy_script
 from lastgood_console.store import Store, use
 
 NOW = 1_795_921_082.0  # 2026-11-29T02:58:02Z
@@ -47,9 +48,11 @@ def _body(element: Any) -> str:
     if children:
         return " ".join(_body(child) for child in children.values())
     proto = getattr(element, "proto", None)
-    return " ".join(str(getattr(proto, name, "")) for name in ("body", "code_text", "label") if proto is not None)
+    parts = (str(getattr(proto, name, "")) for name in ("body", "code_text", "label") if proto is not None)
+    return " ".join(part for part in parts if part != copy_script())
 
 
 def markup(app: AppTest) -> str:
-    """Return the HTML that the page wrote itself."""
-    return " ".join(element.proto.body for element in app.get("html"))
+    """Return the HTML that the page wrote itself, without the one script that every page has."""
+    found = (element.proto.body for element in app.get("html"))
+    return " ".join(body for body in found if body != copy_script())

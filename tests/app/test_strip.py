@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.app import console_states as states
 
-from lastgood.state import LastGood, Window
+from lastgood.state import Incident, LastGood, RunState, Window
 from lastgood_console.components.strip import key_html, layout, spoken, strip_html
 
 
@@ -126,3 +126,36 @@ def test_paths_and_reasons_are_escaped() -> None:
     html = strip_html(layout(replace(base, checkpoints=(hostile,))))
     assert "<script" not in html
     assert "&lt;script&gt;" in html
+
+
+def long_run(count: int = 60) -> tuple[RunState, Incident]:
+    """Return a run of many attempts with an old incident: found in attempt 10, recovered by attempt 12."""
+    base = states.gradient()
+    attempts = tuple(
+        states.attempt(n, states.NODES[:3], 200.0 * n, 50 * n, 50 * n + 50, "error") for n in range(1, count)
+    )
+    window = Window(10, 520, 10, 550, False, "replay passed at 520")
+    about = replace(base.incidents[0], window=window, attempt=10, recovered_by=12)
+    saves = tuple(states.checkpoint(n, 50 * n + 25, 200.0 * n + 25, "trusted", "") for n in range(1, count))
+    return replace(base, attempts=attempts, incidents=(about,), checkpoints=saves), about
+
+
+def test_an_old_incident_is_drawn_with_the_attempt_that_recovered_and_nothing_of_later() -> None:
+    state, about = long_run()
+    strip = layout(state, about)
+    assert [line.attempt for line in strip.lines] == [10, 11, 12]
+    assert (strip.low, strip.high) == (500, 650)
+    assert "9 earlier attempts are not drawn" in key_html(strip)
+    assert "47 later attempts are not drawn" in key_html(strip)
+
+
+def test_an_attempt_that_ended_left_of_the_shown_steps_is_no_tick_at_the_edge() -> None:
+    state, _ = long_run(6)
+    strip = layout(replace(state, last_good=replace(state.last_good, attempt=5, step=275)), newest_saves=1)
+    assert all(line.end >= strip.low for line in strip.lines)
+    assert len(strip.lines) < 3
+    assert [line.row for line in strip.lines] == list(range(len(strip.lines)))
+
+
+def test_a_step_number_at_the_left_edge_is_whole() -> None:
+    assert 'class="lg-tick lg-tick-first"' in strip_html(layout(states.gradient(), states.gradient_incident(True)))

@@ -71,7 +71,9 @@ def test_only_trusted_saves_are_left_out_and_never_those_the_page_names(
         if e.tone != "trusted":
             odd[e.tone] += int(m[1]) if (m := re.match(r"(\d+) saves, ", e.text)) else 1
     assert odd == Counter({tone: sum(t == tone for _, t in saves) for tone in odd})
-    assert all(any((e.attempt, e.step) == save for e in shown) for save in kept)
+    for _, step in kept:
+        grave = [s for s, tone in saves if tone != "trusted" and abs(s - step) < NEAR_MARKS * 10.0]
+        assert grave or any(e.step == step for e in shown)
     trusted = [seconds_of(e) for e in shown if e.tone == "trusted" and (e.attempt, e.step) not in kept]
     others = [seconds_of(e) for e in shown]
     for spot in trusted:
@@ -139,10 +141,25 @@ def test_many_restarts_say_how_many_and_how_long() -> None:
 def test_notes_at_one_place_are_one_and_late_ones_stand_at_the_edge() -> None:
     late = [made("notes", "note", "note", 1e9 + n, f"Note: {n}") for n in range(5)]
     (shown,) = thinned(late, 1.0, NOW)
-    assert (shown.at, shown.text) == (NOW, "5 notes: Note: 0; Note: 1; Note: 2; and 2 more")
+    assert (shown.at, shown.text) == (NOW,
+        "5 notes: later, 07 Aug 01:46:40: Note: 0; later, 07 Aug 01:46:41: Note: 1; "
+        "later, 07 Aug 01:46:42: Note: 2; and 2 more",
+    )  # fmt: skip
 
 
 def test_a_verdict_or_an_end_that_lies_on_its_finding_gives_way() -> None:
     finding = made("findings", "finding", "accused", 100, "Replay failed: rank 3")
     near, far = (made("findings", "recovered", "trusted", s, "Recovered by attempt 2") for s in (110, 300))
     assert [e.kind for e in thinned([finding, near, far], 1.0, NOW)] == ["finding", "recovered"]
+
+
+def test_a_suspect_save_is_not_hidden_by_the_trusted_one_that_the_page_names() -> None:
+    found = [made("saves", "saved", "trusted", 100, "a: trusted"), made("saves", "saved", "suspect", 105, "b: suspect")]
+    kept = frozenset({(1, 100)})
+    assert [e.tone for e in thinned(found, 1.0, NOW, kept)] == ["suspect"]
+    assert {e.tone for e in thinned(found, 0.1, NOW, kept)} == {"suspect", "trusted"}
+
+
+def test_an_alert_that_came_later_stands_at_the_edge_with_its_time() -> None:
+    (shown,) = thinned([made("alerts", "alert", "critical", 1e9, "ReplayMismatch: said", until=2e9)], 1.0, NOW)
+    assert (shown.at, shown.until, shown.text) == (NOW, NOW, "ReplayMismatch: said (07 Aug 01:46:40)")

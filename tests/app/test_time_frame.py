@@ -130,5 +130,6 @@ def test_attempts_beside_the_picture_are_there_for_moving_it_a_little() -> None:
 
 def test_the_shown_time_in_words() -> None:
     low = unix("2026-11-29T23:59:00Z")
-    assert frame_words(Frame(low, low + 30, 0.0)) == "29 Nov 23:59:00 to 23:59:30"
-    assert frame_words(Frame(low, low + 90, 0.0)) == "29 Nov 23:59:00 to 30 Nov 00:00:30"
+    assert frame_words(Frame(low, low + 30, 0.0, zoomed=True)) == "29 Nov 23:59:00 to 23:59:30"
+    assert frame_words(Frame(low, low + 90, 0.0, zoomed=True)) == "29 Nov 23:59:00 to 30 Nov 00:00:30"
+    assert frame_words(Frame(low, low + 90, low + 20)) == "29 Nov 23:59:00 to 23:59:20"  # the rest is room for labels

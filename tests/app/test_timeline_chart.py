@@ -164,6 +164,7 @@ def test_what_was_said_after_the_run_stands_at_its_edge() -> None:
     state = replace(base, annotations=(replace(said, time=states.at(700_000)),))
     (row,) = (row for row in drawn(state).rows["points"] if "a week later" in row["event"])
     assert row["at"] == 1000 * unix(base.last_event_at)
+    assert row["event"].startswith("later, 07 Dec ")
 
 
 def test_labels_are_short() -> None:

@@ -308,3 +308,13 @@ def test_symbols_are_hidden_from_assistive_technology_and_their_words_are_not(
         assert visit.page.locator(".lg-sym:not([aria-hidden=true])").count() == 0
         expect(visit.page.get_by_role("img", name="step 50 last good, trusted")).to_be_visible()
         expect(visit.page.get_by_role("heading", level=1)).to_have_count(1)
+
+
+def test_the_navigation_keeps_to_the_run_that_one_looks_at(browser: Browser, console: Console) -> None:
+    with Visit(browser, console, f"/incident?run={RECOVERED}") as visit:
+        page = visit.page
+        page.get_by_role("link", name="Checkpoints").click()
+        expect(page.get_by_text(f"Resume {RECOVERED} from step 150.")).to_be_visible(timeout=30_000)
+        page.wait_for_url(f"**/checkpoints?run={RECOVERED}")
+        page.get_by_role("link", name="Incident", exact=True).click()
+        expect(page.get_by_text("recovered by attempt 2 after")).to_be_visible(timeout=30_000)

@@ -19,6 +19,8 @@ from lastgood_console.components.symbols import symbol
 
 MOST_LINES: Final = 3
 MOST_SAVES: Final = 40
+EDGE: Final = 0.025
+"""A step number nearer to the left edge stands at its right, since it would be cut there."""
 ALWAYS_IN_KEY: Final[tuple[Trust, ...]] = ("trusted", "unverified", "suspect", "tainted")
 
 
@@ -69,6 +71,7 @@ class Strip:
     ticks: tuple[int, ...]
     last_good_step: int | None
     earlier_attempts: int
+    later_attempts: int
     window: Window | None
 
     def share(self, step: int) -> float:
@@ -86,27 +89,44 @@ def layout(
     share of the width between two step numbers.
     """
     window = incident.window if incident else None
-    shown = _shown_attempts(state, window)
+    shown = _shown_attempts(state, incident)
     rows = {attempt.number: row for row, attempt in enumerate(shown)}
     saves = [c for c in state.checkpoints if c.attempt in rows]
     lines = tuple(_line(attempt, rows, state) for attempt in shown)
     low = _low(lines, saves, state, window, newest_saves)
+    shown = [a for a, line in zip(shown, lines, strict=True) if line.end >= low]  # the others ended left of it
+    rows = {attempt.number: row for row, attempt in enumerate(shown)}
+    saves = [c for c in saves if c.attempt in rows]
+    lines = tuple(_line(attempt, rows, state) for attempt in shown)
     most = MOST_SAVES if newest_saves is None else 2 * newest_saves
     saves = _thinned([c for c in saves if c.step >= low], state, most)
     marks = tuple(_mark(c, rows, state) for c in saves)
     bands = tuple(_bands(window, state.attempts, rows))
     high = max([low, *(x.end for x in lines), *(m.step for m in marks), *(b.end for b in bands)])
-    strip = Strip(
-        low, high, lines, marks, bands, (), _last_good_step(state, rows), len(state.attempts) - len(shown), window
-    )
+    strip = Strip(low, high, lines, marks, bands, (), _last_good_step(state, rows), *_not_drawn(state, shown), window)
     return _with_ticks(strip, tick_gap)  # fmt: skip
 
 
-def _shown_attempts(state: RunState, window: Window | None) -> list[Attempt]:
+def _shown_attempts(state: RunState, incident: Incident | None) -> list[Attempt]:
+    """Return the attempts of the window and the one that recovered; then those next to them, or the run's newest."""
+    window = incident.window if incident else None
     wanted = {window.start_attempt, window.end_attempt} if window else set()
-    newest = [a.number for a in state.attempts if a.number not in wanted][::-1]
-    wanted |= set(newest[: max(0, MOST_LINES - len(wanted))])
+    over = incident.recovered_by if incident else None
+    wanted |= {over} if over is not None else set()
+    others = [a.number for a in state.attempts if a.number not in wanted]
+    if over is None:
+        others.reverse()
+    else:  # what came after it says nothing about it
+        others = sorted((n for n in others if n < over), reverse=True)
+    wanted |= set(others[: max(0, MOST_LINES - len(wanted))])
     return [a for a in state.attempts if a.number in wanted]
+
+
+def _not_drawn(state: RunState, shown: Sequence[Attempt]) -> tuple[int, int]:
+    """Count the attempts before the last drawn one that are not drawn, and those after it."""
+    last = max((a.number for a in shown), default=0)
+    later = sum(a.number > last for a in state.attempts)
+    return len(state.attempts) - len(shown) - later, later
 
 
 def _line(attempt: Attempt, rows: dict[int, int], state: RunState) -> Line:
@@ -189,7 +209,7 @@ def _with_ticks(strip: Strip, gap: float) -> Strip:
         if strip.low <= step and all(abs(strip.share(step) - strip.share(x)) >= gap for x in chosen):
             chosen.append(step)
     return Strip(strip.low, strip.high, strip.lines, strip.marks, strip.bands, tuple(sorted(chosen)),
-                 strip.last_good_step, strip.earlier_attempts, strip.window)  # fmt: skip
+                 strip.last_good_step, strip.earlier_attempts, strip.later_attempts, strip.window)  # fmt: skip
 
 
 # HTML
@@ -254,6 +274,7 @@ def _mark_html(strip: Strip, mark: Mark, tops: dict[int, int]) -> str:
 
 def _tick_html(strip: Strip, step: int, top: int) -> str:
     bold = " lg-tick-lastgood" if step == strip.last_good_step else ""
+    bold += " lg-tick-first" if strip.share(step) < EDGE else ""
     return f'<div class="lg-tick{bold}" {_at(strip, step, top)}>{step_text(step)}</div>'
 
 
@@ -262,8 +283,10 @@ def key_html(strip: Strip) -> str:
     items = _saves_key(strip) if strip.marks else []
     if strip.window:
         items.append(f'<span class="lg-word"><span class="lg-key-band"></span>{_window_words(strip.window)}</span>')
-    if strip.earlier_attempts:
-        items.append(f"<span>{strip.earlier_attempts} earlier attempts are not drawn</span>")
+    for count, word in ((strip.earlier_attempts, "earlier"), (strip.later_attempts, "later")):
+        if count:
+            what = "attempt is" if count == 1 else "attempts are"
+            items.append(f"<span>{count} {word} {what} not drawn</span>")
     items += [f"<span>{TRUSTED_MEANS}</span>"] if strip.marks else []
     return f'<div class="lg-key">{"".join(items)}</div>' if items else ""
 

@@ -127,8 +127,8 @@ def address_time(seconds: float) -> str:
 
 
 def frame_words(frame: Frame) -> str:
-    """Say which time is shown: ``29 Nov 02:31:10 to 02:58:40``."""
-    low, high = _utc(frame.low), _utc(frame.high)
+    """Say which time is shown: ``29 Nov 02:31:10 to 02:58:40``. The room for labels beside "now" is no time."""
+    low, high = _utc(frame.low), _utc(frame.high if frame.zoomed else min(frame.high, max(frame.now, frame.low)))
     until = f"{high:%H:%M:%S}" if low.date() == high.date() else f"{high:%d %b %H:%M:%S}"
     return f"{low:%d %b %H:%M:%S} to {until}"
 

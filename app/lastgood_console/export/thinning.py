@@ -14,7 +14,7 @@ from typing import Final
 from lastgood.events import CHECKS
 from lastgood.timeline import SAID_KINDS, TimelineEntry
 from lastgood.timeline_density import check_of, findings_text, together
-from lastgood.wording import duration_text, joined, moment, step_text
+from lastgood.wording import clock_text, duration_text, joined, moment, step_text
 from lastgood_console.export.lane import IMPORTANCE
 
 NEAR_MARKS: Final = 12.0
@@ -52,8 +52,12 @@ def thinned(found: Entries, pixel: float, now: str, kept: frozenset[Save] = froz
 
 
 def _at_the_edge(entry: TimelineEntry, now: str) -> TimelineEntry:
-    """Put what people said long after everything else at the edge: it must not squeeze the rest."""
-    return replace(entry, at=now, until=now) if entry.kind in SAID_KINDS and entry.at > now else entry
+    """Put what came long after everything else at the edge, with its time: it must not squeeze the rest."""
+    if entry.at <= now or entry.kind not in (*SAID_KINDS, "alert"):
+        return entry
+    later = f"{moment(entry.at):%d %b} {clock_text(entry.at)}"
+    text = f"{entry.text} ({later})" if entry.kind == "alert" else f"later, {later}: {entry.text}"
+    return replace(entry, at=now, until=now, text=text)
 
 
 def place(entry: TimelineEntry) -> str:
@@ -129,6 +133,8 @@ def _saves(entries: Entries, pixel: float, kept: frozenset[Save]) -> Iterator[Ti
     named = [e for e in entries if (e.attempt, e.step) in kept]
     odd = [e for e in entries if e.tone != "trusted" and (e.attempt, e.step) not in kept]
     counted = [_counted(group) for group in _groups(odd, NEAR_MARKS * pixel, lambda e: (e.tone, e.kind))]
+    grave = [_unix(e.at) for e in counted]  # a trusted one, though named, hides none of these
+    named = [e for e in named if e.tone != "trusted" or all(abs(_unix(e.at) - x) >= NEAR_MARKS * pixel for x in grave)]
     fixed = sorted((*named, *counted), key=place)
     yield from fixed
     taken = [_unix(e.at) for e in fixed]

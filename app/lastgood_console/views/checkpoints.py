@@ -25,6 +25,7 @@ from lastgood_console.pause import news
 from lastgood_console.shell import (
     OVERVIEW_PAGE,
     address_choice,
+    asked,
     link_to_incident,
     no_runs_html,
 )
@@ -79,7 +80,7 @@ def trust_table(state: RunState) -> None:
 def page() -> None:
     """Draw the page."""
     snapshot, seconds = news()
-    chosen = select(snapshot.states, st.query_params.get("run"), None)
+    chosen = select(snapshot.states, asked(snapshot.states)[0], None, snapshot.gone)
     state = chosen.state
     if chosen.problem:
         live_head("Nothing at this address.", chosen.problem, snapshot, seconds)

@@ -8,7 +8,7 @@ import streamlit as st
 from lastgood.peers import peers
 from lastgood.state import CheckStatus, Incident, LastGood, RunState
 from lastgood.timeline import injected
-from lastgood.wording import age_text, ranks_text, state_phrase, step_text
+from lastgood.wording import age_text, moment, ranks_text, state_phrase, step_text
 from lastgood_console.acting import act_on
 from lastgood_console.cache import document, peers_picture, step_clock, story_told, trend_picture
 from lastgood_console.characters import escape
@@ -33,7 +33,6 @@ from lastgood_console.components.panels import (
     crumb_html,
     panel_html,
     reasons_html,
-    standing_html,
     verdict_html,
 )
 from lastgood_console.components.selection import select
@@ -43,11 +42,13 @@ from lastgood_console.components.time_frame import Frame
 from lastgood_console.components.triage import ALARM, WARN
 from lastgood_console.export.formats import FORMATS, render
 from lastgood_console.export.origin import STORY_WORDS, saves_words
+from lastgood_console.hearing import is_unheard, unheard_strip
 from lastgood_console.live import live_head, live_html
 from lastgood_console.pause import news
+from lastgood_console.run_head import age_of, standing_of
 from lastgood_console.shell import (
     OVERVIEW_PAGE,
-    fresh_html,
+    asked,
     metrics_warning,
     no_runs_html,
     outside_alerts,
@@ -75,7 +76,7 @@ def crumb(incident: Incident, snapshot: Snapshot, seconds: float) -> None:
                 for other in sorted(others, key=lambda i: (is_open(i), i.opened_at), reverse=True)[:MOST_OTHERS]:
                     words = f"{other.run} › {other.id} · {other.status}, {state_phrase(other)}"
                     show_another(words, other.run, other.id)
-        live_html(lambda newest, now: standing_html(incident, rfc3339(now), fresh_html(newest, now)), snapshot, seconds)
+        live_html(partial(standing_of, incident), snapshot, seconds)
 
 
 def decision(state: RunState, incident: Incident) -> None:
@@ -138,13 +139,15 @@ def first_screen(state: RunState, incident: Incident, snapshot: Snapshot, second
     decision(state, incident)
     reasons_and_advice(state, incident)
     strip = layout(state, incident)
+    if is_unheard(state, snapshot, seconds):
+        strip = unheard_strip(strip)
     st.html(strip_html(strip) + key_html(strip))
 
 
 def story(state: RunState, incident: Incident) -> None:
     """Draw what the timeline shows as a table."""
     told = story_told(state, incident)
-    note = "two clocks: when it happened, when it was known"
+    note = f"two clocks: when it happened, when it was known · UTC, {moment(incident.opened_at):%d %b %Y}"
     if len(told) > MOST_ROWS:
         note += f" · the first {MOST_ROWS} of {len(told)}; an export has all"
     st.html(section("What happened, and when we knew", note))
@@ -224,7 +227,7 @@ def show_incident(state: RunState, incident: Incident, snapshot: Snapshot, secon
     found = f"{count} finding{'' if count == 1 else 's'}"
     if incident.origin == "metrics":
         found = "one row per failed check"
-    st.html(section("Evidence", f"{found} · happened and known are two clocks"))
+    st.html(section("Evidence", f"{found} · happened and known are two clocks · UTC, {moment(incident.opened_at):%d %b %Y}"))
     st.html(evidence_html(document(state, incident)["evidence"]))
     checkpoints(state, incident.resume)
     if not outside.standing:  # what is over can wait
@@ -241,7 +244,7 @@ def show_run(state: RunState, snapshot: Snapshot, seconds: float) -> None:
     outside = outside_alerts(snapshot, seconds).of_run(state.run)
     trouble = trouble_words(state, snapshot, outside, seconds)
     words, said = (trouble, f"{clean} {said}") if trouble else (clean, said)
-    live_head(words, said, snapshot, seconds)
+    live_head(words, said, snapshot, seconds, right=partial(age_of, state.run))
     metrics_warning(snapshot, seconds)
     if warning := origin_note(state) + unreadable_warning(state):
         st.html(warning)
@@ -279,7 +282,7 @@ def replay_words(replay: CheckStatus | None, steps: int) -> str:
 def page() -> None:
     """Draw the page, which its head keeps live."""
     snapshot, seconds = news()
-    chosen = select(snapshot.states, st.query_params.get("run"), st.query_params.get("incident"))
+    chosen = select(snapshot.states, *asked(snapshot.states), snapshot.gone)
     if chosen.problem:
         live_head("Nothing at this address.", chosen.problem, snapshot, seconds)
         st.page_link(OVERVIEW_PAGE, label="Open overview")
