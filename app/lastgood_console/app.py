@@ -7,7 +7,8 @@ import streamlit as st
 
 from lastgood_console.components.command import copy_script
 from lastgood_console.components.css import stylesheet
-from lastgood_console.pause import pause_switch
+from lastgood_console.hearing import gone_note
+from lastgood_console.pause import news, pause_switch
 from lastgood_console.sign_in import gate, sign_out_button
 
 HERE = files("lastgood_console")
@@ -30,4 +31,6 @@ page = st.navigation([overview, incident, nodes, checkpoints, alerts, runbook], 
 with st.container(key="lg-tools", horizontal=True):
     sign_out_button()
     pause_switch()
+if gone := gone_note((snapshot := news()[0]).gone, snapshot.read_at):
+    st.html(gone)
 page.run()

@@ -18,6 +18,7 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Final, Protocol
 
 from lastgood.events import Event, ProgressData, timestamp_of
+from lastgood.gone import Gone
 from lastgood.state import RunState
 from lastgood_console.alerts.fleet import FleetAlerts, Heartbeat
 from lastgood_console.alerts.texts import TextKey
@@ -40,6 +41,10 @@ class LedgerView(Protocol):
     def last_read_at(self) -> float | None:
         """When the journals were last read (unix seconds)."""
 
+    @property
+    def gone(self) -> Gone:
+        """Which folders and run directories were there and are gone."""
+
     def refresh(self) -> None:
         """Read what is new."""
 
@@ -58,6 +63,7 @@ class Snapshot:
     """Everything a page shows, read at one moment. ``read_at``: unix seconds; None before the first read.
 
     ``metrics_problem``: the trouble of the metrics server in a sentence, ``metrics_problem_since`` unix seconds.
+    ``heard_at``: active run -> when it last wrote (unix seconds); ``gone``: what is not there to be read any more.
     ``number``: another one when there is news; of two with the same number only ages differ.
     """
 
@@ -70,6 +76,8 @@ class Snapshot:
     alert_texts: Mapping[TextKey, str] = field(default_factory=dict)
     metrics_problem: str = ""
     metrics_problem_since: float | None = None
+    heard_at: Mapping[str, float] = field(default_factory=dict)
+    gone: Gone = field(default_factory=Gone)
     number: int = 0
 
     def has_news_since(self, before: Snapshot) -> bool:
@@ -81,7 +89,7 @@ class Snapshot:
         return self._beside_states() != before._beside_states()
 
     def _beside_states(self) -> tuple[object, ...]:
-        return self.progress, self.stray_alerts, self.heartbeats, self.alert_texts, self.metrics_problem
+        return self.progress, self.stray_alerts, self.heartbeats, self.alert_texts, self.metrics_problem, self.gone
 
 
 class Store:
@@ -127,12 +135,14 @@ class Store:
         states = joined(own, said.states)
         progress = {name: p for name in own if (p := self.ledger.progress(name)) is not None}
         now = self.clock()
-        silent = {name: now - at for name, s in states.items() if s.active and (at := self._written_at(s)) is not None}
+        heard = {name: at for name, s in states.items() if s.active and (at := self._written_at(s)) is not None}
+        silent = {name: now - at for name, at in heard.items()}
         strays = self._fleet.alerts if self._fleet else ()
         beats = self._fleet.heartbeats if self._fleet else ()
         texts = self._fleet.texts.newest if self._fleet else {}
         snapshot = Snapshot(
-            states, progress, silent, self.ledger.last_read_at, strays, beats, texts, said.problem, said.since
+            states, progress, silent, self.ledger.last_read_at, strays, beats, texts, said.problem, said.since,
+            heard, self.ledger.gone,
         )  # fmt: skip
         with self._lock:
             number = self._snapshot.number + snapshot.has_news_since(self._snapshot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -61,11 +62,34 @@ def test_a_run_directory_that_goes_while_its_page_is_open_is_said_and_the_others
     with Console(tmp_path) as console, Visit(browser, console, INCIDENT) as visit:
         visit.charts()
         shutil.rmtree(place)
-        expect(visit.page.get_by_text(f"No run is called '{RUN}'. Runs: {RECOVERED}.")).to_be_visible(timeout=30_000)
+        until = r"It was there until [\d:]{8} UTC: its directory is gone\."
+        said = rf"No run is called '{RUN}'\. {until} Runs: {RECOVERED}\."
+        expect(visit.page.get_by_text(re.compile(said))).to_be_visible(timeout=30_000)
         visit.page.get_by_role("link", name="Open overview").click()
         expect(visit.page.get_by_text(RECOVERED).first).to_be_visible(timeout=30_000)
         run_directory(tmp_path)
         expect(visit.page.get_by_text(RUN, exact=True).first).to_be_visible(timeout=30_000)
+        assert visit.problems == []
+
+
+@pytest.mark.parametrize("path", ["/", INCIDENT, "/nodes", "/checkpoints", "/alerts"])
+def test_a_folder_that_goes_is_said_on_every_page_which_keeps_its_runs(
+    browser: Browser, tmp_path: Path, path: str
+) -> None:
+    folder = tmp_path / "runs"
+    run_directory(folder)
+    with Console(folder) as console, Visit(browser, console, path) as visit:
+        visit.page.locator(".lg-head, .lg-right").first.wait_for(timeout=30_000)
+        folder.rename(tmp_path / "away")
+        gone = visit.page.get_by_text(f"{folder} is not there since")
+        expect(gone).to_be_visible(timeout=30_000)
+        expect(gone).to_contain_text("The run in it is shown as last read, at")
+        if path == "/":
+            expect(visit.page.get_by_text("not read any more: its folder is gone").first).to_be_visible()
+        assert console.get("/healthz").json()["folders_gone"] == 1
+        assert [run["run"] for run in console.get("/api/runs").json()["runs"]] == [RUN]
+        (tmp_path / "away").rename(folder)
+        expect(gone).to_have_count(0, timeout=30_000)
         assert visit.problems == []
 
 

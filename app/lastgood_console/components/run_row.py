@@ -14,6 +14,7 @@ from lastgood_console.components.strip import is_last_good, layout, strip_html
 from lastgood_console.components.symbols import marked, trust_mark
 from lastgood_console.components.tables import attempts_text
 from lastgood_console.components.triage import RunRow
+from lastgood_console.hearing import unheard_strip
 
 NEWEST_SAVES: Final = 9
 TICK_GAP: Final = 0.16
@@ -23,10 +24,13 @@ def run_html(found: RunRow, progress: ProgressData | None, now: str) -> str:
     """Return the row without its link. ``now``: RFC 3339."""
     state, waiting = found.state, found.open_incidents
     strip = layout(state, waiting[0] if waiting else None, newest_saves=NEWEST_SAVES, tick_gap=TICK_GAP)
+    if found.note:
+        strip = unheard_strip(strip)
+    note = marked("warning", found.note) if found.note else ""
     origin = " · by metrics alone" if state.origin == "metrics" else ""
     about = f'<div class="lg-sub">{attempts_text(state.attempt, progress)}{origin}</div>'
     cells = (
-        f"<h3>{escape(state.run)}</h3>{marked(found.symbol, found.words)}{about}",
+        f"<h3>{escape(state.run)}</h3>{marked(found.symbol, found.words)}{note}{about}",
         f'{_caption("Last good")}<div class="lg-big">{resume_headline(state.last_good)}</div>{_trust(state, now)}',
         _caption("Steps since each check passed") + meters_html(meters(state, progress)),
         _caption(incidents_words(found)) + strip_html(strip, names=False),

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from lastgood.gone import Gone
 from lastgood.state import Incident, RunState
 from lastgood_console.components.decision import is_open
+from lastgood_console.hearing import gone_run
 
 MOST_NAMES: Final = 8
 
@@ -21,10 +23,16 @@ class Selection:
     problem: str = ""
 
 
-def select(states: Mapping[str, RunState], run: str | None, incident: str | None) -> Selection:
-    """Return what the address means. Without a run: the newest open incident, else the newest, else the newest run."""
+def select(
+    states: Mapping[str, RunState], run: str | None, incident: str | None, gone: Gone | None = None
+) -> Selection:
+    """Return what the address means. Without a run: the newest open incident, else the newest, else the newest run.
+
+    ``gone``: the runs that were there and are not any more.
+    """
     if run and run not in states:
-        return Selection(problem=f"No run is called {run!r}. {_known('Runs', states)}")
+        said = (f"No run is called {run!r}.", gone_run(gone or Gone(), run), _known("Runs", states))
+        return Selection(problem=" ".join(filter(None, said)))
     about = [states[run]] if run else list(states.values())
     if incident:
         return _by_id(about, incident, run)

@@ -7,7 +7,7 @@ that went away because nobody reports any more does not make its run healthy: th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,12 +31,14 @@ MOST_SENTENCES: Final = 3
 
 DECIDE, ALARM, WARN, WATCH, RUNNING, ENDED = range(6)
 NO_ALARM: Final = Alarm()
+UNREAD: Final = "not read any more: its folder is gone"
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
     """A run on the overview. ``alert``: what a standing critical alert says, told in ``words`` too.
 
+    ``note``: what else stands beside an open incident, as a run that writes nothing any more.
     ``rank``: DECIDE, ALARM (a critical alert stands), WARN, WATCH (recovered, still training), RUNNING or ENDED.
     """
 
@@ -46,6 +48,7 @@ class RunRow:
     words: str
     incident: Incident | None
     alert: str = ""
+    note: str = ""
 
     @property
     def open_incidents(self) -> tuple[Incident, ...]:
@@ -60,18 +63,21 @@ def rows(
     silent_seconds: Mapping[str, float] | None = None,
     alerts: Iterable[Event] = (),
     now: str = "",
+    unread: Container[str] = (),
 ) -> tuple[RunRow, ...]:
     """Return the runs, newest trouble first.
 
     ``progress``: run -> its newest progress. ``silent_seconds``: run -> how long nothing was written. ``alerts``: those
-    that stand and that no incident tells, critical first; ``now`` (RFC 3339) is needed with them.
+    that stand and that no incident tells, critical first; ``now`` (RFC 3339) is needed with them. ``unread``: runs
+    whose folder is gone.
     """
     told, silent = progress or {}, silent_seconds or {}
     of_run: dict[str, list[Event]] = {}
     for event in alerts:
         of_run.setdefault(event.run, []).append(event)
     found = [
-        row(s, told.get(s.run), silent.get(s.run, 0.0), alarm(s, of_run.get(s.run, ()), now)) for s in states
+        row(s, told.get(s.run), silent.get(s.run, 0.0), alarm(s, of_run.get(s.run, ()), now), s.run in unread)
+        for s in states
     ]  # fmt: skip
     found.sort(key=_newest_first, reverse=True)
     return tuple(sorted(found, key=lambda r: r.rank))
@@ -82,17 +88,22 @@ def _newest_first(found: RunRow) -> str:
 
 
 def row(
-    state: RunState, progress: ProgressData | None = None, silent_seconds: float = 0.0, told: Alarm = NO_ALARM
+    state: RunState,
+    progress: ProgressData | None = None,
+    silent_seconds: float = 0.0,
+    told: Alarm = NO_ALARM,
+    unread: bool = False,
 ) -> RunRow:
-    """Return one run's standing. ``told``: what its alerts say."""
+    """Return one run's standing. ``told``: what its alerts say; ``unread``: its folder is gone."""
     waiting = [i for i in state.incidents if is_open(i)]
     newest = waiting[0] if waiting else state.incidents[0] if state.incidents else None
     alert = told.words if told.critical else ""
     if waiting:
         words = f"{waiting[0].status} {scope_phrase(waiting[0])}".strip()
         symbol = STATUS_SYMBOL[waiting[0].status]
-        return RunRow(state, DECIDE, symbol, "; ".join(filter(None, (words, alert))), newest, alert)
-    trouble = _trouble(state, progress, silent_seconds)
+        note = UNREAD if unread else _silence(state, progress, silent_seconds)
+        return RunRow(state, DECIDE, symbol, "; ".join(filter(None, (words, alert))), newest, alert, note)
+    trouble = UNREAD if unread else _trouble(state, progress, silent_seconds)
     if alert:
         return RunRow(state, ALARM, "critical", "; ".join(filter(None, (alert, trouble))), newest, alert)
     if trouble or told.words:
@@ -117,9 +128,8 @@ def _trouble(state: RunState, progress: ProgressData | None, silent_seconds: flo
         return f"stopped at step {step_text(attempt.last_step)}: {attempt.end_reason}"
     if not state.active:
         return ""
-    if is_silent(state, progress, silent_seconds):
-        end = ": it may have ended without a word" if silent_seconds > GONE_AFTER_SECONDS else ""
-        return f"silent for {_silence_text(silent_seconds)}{end}"
+    if silence := _silence(state, progress, silent_seconds):
+        return silence + (": it may have ended without a word" if silent_seconds > GONE_AFTER_SECONDS else "")
     late = latest(meters(state, progress))
     return f"{late.check} is {step_text(late.late_by)} steps late" if late else ""
 
@@ -134,6 +144,10 @@ def _silent_after(state: RunState, progress: ProgressData | None) -> float:
     if attempt is not None and attempt.last_step <= attempt.from_step and progress is None:
         return FIRST_STEP_SECONDS
     return max(SILENT_AFTER_SECONDS, SLOW_STEPS * float((progress or {}).get("step_seconds") or 0.0))
+
+
+def _silence(state: RunState, progress: ProgressData | None, seconds: float) -> str:
+    return f"silent for {_silence_text(seconds)}" if is_silent(state, progress, seconds) else ""
 
 
 def _silence_text(seconds: float) -> str:
@@ -193,7 +207,7 @@ def _needs(found: RunRow) -> str:
     if found.rank != DECIDE or incident is None:
         return found.words
     said = _advice(incident)
-    return f"{said}; {found.alert}" if found.alert else said
+    return "; ".join(filter(None, (said, found.alert, found.note)))
 
 
 def _advice(incident: Incident) -> str:
