@@ -477,8 +477,9 @@ def cost_text(cost: Cost, gpus: bool, *, recovered: bool = True) -> tuple[str, s
     unit = "GPU-h" if gpus else "device-h"
     number = f"{step_text(cost.steps)} {'step' if cost.steps == 1 else 'steps'}"
     detail = f"{duration_text(cost.seconds)} · {quantity_text(cost.device_hours)} {unit}"
-    if cost.rising:
-        return number, detail, "from the resume step to the newest event of training; not recovered"
-    if not cost.seconds:
+    if not cost.seconds and not cost.rising:
         return number, detail, "skipped: training went on"
-    return number, detail, f"from the resume step to {'recovery' if recovered else 'its close; not recovered'}"
+    if recovered and not cost.rising:
+        return number, detail, "from the resume step to recovery"
+    end = "not recovered" if cost.rising else "closed, not recovered"
+    return number, detail, f"from the resume step to the newest event of training; {end}"

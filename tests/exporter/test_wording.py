@@ -211,7 +211,8 @@ def test_the_cost_says_up_to_when_it_counts() -> None:
         wording.cost_text(replace(cost, rising=True), False)[2]
         == "from the resume step to the newest event of training; not recovered"
     )
-    assert wording.cost_text(cost, True, recovered=False)[2] == "from the resume step to its close; not recovered"
+    closed = wording.cost_text(cost, True, recovered=False)[2]
+    assert closed == "from the resume step to the newest event of training; closed, not recovered"
 
 
 def test_few_ranks_are_listed_and_many_are_counted() -> None:
