@@ -240,7 +240,7 @@ def _round(done: CheckRound) -> TimelineEntry:
     if odd and done.result != "not_run":
         text += f"; not run on {wording.ranks_text(odd)}"
     text += f": {done.reason}" if done.reason else ""
-    return entry_of(done.check, done.result, tone, symbol, done.attempt, done.step, done.at, text)
+    return entry_of(done.check, done.result, tone, symbol, done.attempt, done.state_step, done.at, text)
 
 
 def _failure(finding: Finding) -> TimelineEntry:
