@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,6 +30,22 @@ def test_there_is_one_row_for_each_entry_and_the_same_bytes_each_time(row: str) 
     text = csv_export.render(known)
     assert [r["event"] for r in rows(text)] == [e["text"] for e in known["timeline"]]
     assert csv_export.render(document.loads(document.dumps(known))) == text == csv_export.render(known)
+
+
+def test_what_happened_at_no_step_has_its_date() -> None:
+    found = rows(csv_export.render(content(states.gradient())))
+    timed = [r for r in found if r["kind"] in {"started", "ended", "alert"}]
+    assert timed
+    assert all(r["happened"] == f"{r['happened_at'][:10]} {r['happened_at'][11:19]}" for r in timed)
+
+
+def test_the_step_of_a_round_is_the_one_that_its_words_name() -> None:
+    state = states.gradient()
+    ran = tuple(replace(done, step=done.state_step + 1) for done in state.rounds)  # a check looks back at a state
+    known = content(replace(state, rounds=ran))
+    found = [r for r in rows(csv_export.render(known)) if r["event"].startswith("replica passed")]
+    assert found
+    assert all(f" at step {r['step']}" in r["event"] for r in found)
 
 
 def test_both_clocks_are_columns() -> None:

@@ -122,10 +122,12 @@ def test_what_somebody_said_has_a_direction_apart_from_our_words() -> None:
     assert '<bdi dir="auto">Note: </bdi><bdi dir="auto">\u05e9\u05dc\u05d5\u05dd node-b</bdi>' in text
 
 
-def test_a_clock_of_another_day_has_its_date() -> None:
+def test_each_clock_has_its_date() -> None:
     text = report(noted("cable replaced", 200_000))
     assert '<td class="keep">2026-12-01 10:05:20</td><td class="keep">2026-12-01 10:05:20</td>' in text
-    assert '<td class="keep">02:57:06</td>' in text
+    assert '<td class="keep">2026-11-29 02:57:06</td>' in text
+    assert "known since 2026-11-29 02:" in text
+    assert re.search(r", known 2026-11-29 \d\d:\d\d:\d\d<", text)
 
 
 def test_a_note_of_another_day_does_not_squeeze_the_picture() -> None:

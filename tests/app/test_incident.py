@@ -15,11 +15,12 @@ from tests.app.pages import markup, open_page, shown
 
 from lastgood.state import FailedSave, RunState
 from lastgood.timeline import entries, story
+from lastgood.wording import moment
 from lastgood_console.cache import step_clock, timeline_picture
 from lastgood_console.components.checkpoint_table import bytes_text, checkpoints_html
 from lastgood_console.components.decision import avoid_panel, reasons, resume_panel, standing, things_to_do
 from lastgood_console.components.selection import select
-from lastgood_console.components.tables import MOST_ROWS
+from lastgood_console.components.tables import MOST_ROWS, clocks, story_html
 from lastgood_console.components.time_frame import frame_of
 
 
@@ -148,6 +149,24 @@ def test_an_open_incident_tells_its_age() -> None:
     assert standing(incident, states.at(103 + 14 * 60)) == ("open 14 min", "known since 02:33:43 UTC")
 
 
+def test_an_incident_of_another_day_tells_its_date() -> None:
+    incident = states.gradient_incident(False)
+    day = f"{moment(incident.opened_at):%d %b}"
+    assert standing(incident, states.at(103 + 86_400))[1] == f"known since {day} 02:33:43 UTC"
+
+
+def test_each_table_begins_with_the_date_and_has_it_where_the_day_changes() -> None:
+    days = [states.at(0), states.at(60), None, states.at(86_400), states.at(86_460)]
+    first, second = (f"{moment(states.at(at)):%d %b}" for at in (0, 86_400))
+    assert clocks(days) == [f"{first} 02:32:00", "02:33:00", "–", f"{second} 02:32:00", "02:33:00"]
+    told = story(entries(state := states.gradient(), state.incidents[0]))[:1]
+    later = replace(told[0], at=states.at(86_400), known_at=states.at(86_460))
+    table = story_html([*told, *told, later])
+    assert (table.count(f"{first} "), table.count(f"{second} ")) == (2, 1)  # two clocks, once
+    said = story_page()
+    assert said.count(f"UTC, {moment(states.at(0)):%d %b %Y}") == 2
+
+
 def test_a_reopened_incident_tells_the_age_of_its_reopening() -> None:
     incident = replace(states.gradient_incident(False), state="reopened", reopened_at=states.at(103 + 32 * 3600))
     assert standing(incident, states.at(103 + 32 * 3600 + 180))[0] == "reopened 3 min"
@@ -170,7 +189,7 @@ def test_peers_are_context_and_their_numbers_stand_in_a_table() -> None:
 
 def test_evidence_and_trust_tables_say_what_ran_and_what_did_not() -> None:
     said = story_page()
-    assert "replay failed steps (50, 100] 02:33:42 rank 3" in said
+    assert f"replay failed steps (50, 100] {moment(states.at(0)):%d %b} 02:33:42 rank 3" in said
     assert "at_rest not run" in said
     assert "suspect Inside window (50, 100] of r-3f2a91c0." in said
     assert "Last good. Audited at steps 100 and 150." in said

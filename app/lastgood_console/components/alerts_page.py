@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 from lastgood.alert_story import SOURCES
 from lastgood.events import Event
 from lastgood.state import RunState
-from lastgood.wording import clock_text, moment, step_text
+from lastgood.wording import dated_clock, step_text
 from lastgood_alerts.server_configs import alertmanager_config
 from lastgood_console.alerts.fleet import FLEET
 from lastgood_console.characters import escape
@@ -96,7 +96,7 @@ def _words(event: Event) -> str:
 
 
 def _time(at: str, now: str) -> str:
-    return clock_text(at) if at.startswith(now[:10]) else f"{moment(at):%d %b} {clock_text(at)}"
+    return dated_clock(at, now)
 
 
 def plain_rows(

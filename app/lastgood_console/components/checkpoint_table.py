@@ -8,12 +8,12 @@ from urllib.parse import quote
 
 from lastgood.events import Result
 from lastgood.state import Checkpoint, FailedSave, LastGood, RunState
-from lastgood.wording import clock_text, hex_text, step_text
+from lastgood.wording import hex_text, step_text
 from lastgood_console.characters import escape
 from lastgood_console.components.decision import sentence
 from lastgood_console.components.strip import is_last_good
 from lastgood_console.components.symbols import marked, trust_mark
-from lastgood_console.components.tables import MOST_ROWS, NOTHING, Column, table_html
+from lastgood_console.components.tables import MOST_ROWS, NOTHING, Column, clocks, table_html
 
 Save = Checkpoint | FailedSave
 """A save: one that was written, or one that was not."""
@@ -42,7 +42,11 @@ def checkpoints_html(state: RunState, resume: LastGood | None = None, shown: Seq
     """
     every = saves(state) if shown is None else []
     items = _beside(every, resume) if shown is None else shown[:MOST_ROWS]
-    rows = [_checkpoint_row(c, state, resume) if isinstance(c, Checkpoint) else _failed_row(c) for c in items]
+    times = clocks(c.saved_at if isinstance(c, Checkpoint) else c.at for c in items)
+    rows = [
+        _checkpoint_row(c, at, state, resume) if isinstance(c, Checkpoint) else _failed_row(c, at)
+        for c, at in zip(items, times, strict=True)
+    ]
     table = table_html(CHECKPOINTS, rows, label="Checkpoints")
     if len(items) >= len(every):
         return table
@@ -64,7 +68,7 @@ def _way_to_all(run: str, shown: str) -> str:
     return f'<div class="lg-caption">Here are {shown}; see {link}.</div>'
 
 
-def _checkpoint_row(c: Checkpoint, state: RunState, resume: LastGood | None) -> tuple[str, list[str]]:
+def _checkpoint_row(c: Checkpoint, at: str, state: RunState, resume: LastGood | None) -> tuple[str, list[str]]:
     good = is_last_good(c, state)
     why = escape(sentence(c.reason)) or NOTHING
     said = "Last good." if good else "Resume point of this incident." if _is_named(c, resume) else ""
@@ -74,7 +78,7 @@ def _checkpoint_row(c: Checkpoint, state: RunState, resume: LastGood | None) -> 
         str(c.attempt),
         trust_mark(c.trust),
         f"<b>{said}</b> {why}" if said else why,
-        clock_text(c.saved_at),
+        at,
         parent_text(c),
         check_text(c.checks.get("replica")),
         escape(hex_text(c.fingerprint[:16])) or NOTHING,
@@ -84,7 +88,7 @@ def _checkpoint_row(c: Checkpoint, state: RunState, resume: LastGood | None) -> 
     return (f"lg-tr-lastgood{open_tint}" if good else ""), cells
 
 
-def _failed_row(f: FailedSave) -> tuple[str, list[str]]:
+def _failed_row(f: FailedSave, at: str) -> tuple[str, list[str]]:
     refused = f.reason == "integrity"
     why = "A check failed at the save; nothing was written." if refused else escape(sentence(f.reason))
     mark = marked("tainted", "refused") if refused else marked("missing", "failed")
@@ -93,7 +97,7 @@ def _failed_row(f: FailedSave) -> tuple[str, list[str]]:
         str(f.attempt),
         mark,
         why,
-        clock_text(f.at),
+        at,
         NOTHING,
         check_text(f.checks.get("replica")),
     ]

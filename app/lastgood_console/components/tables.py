@@ -11,6 +11,7 @@ from lastgood.state import Attempt, Incident, Place
 from lastgood.timeline import TimelineEntry
 from lastgood.wording import (
     clock_text,
+    dated_clock,
     device_text,
     has_gpu,
     hex_text,
@@ -75,12 +76,22 @@ EVIDENCE: Final = (
 
 def evidence_html(evidence: Sequence[Mapping[str, Any]]) -> str:
     """Return what the checks said about an incident: the ``evidence`` of its document, as the exports have it."""
-    return table_html(EVIDENCE, [("", _evidence_row(row)) for row in evidence], label="Evidence")
+    known = clocks(row["known_at"] for row in evidence)
+    rows = [("", _evidence_row(row, at)) for row, at in zip(evidence, known, strict=True)]
+    return table_html(EVIDENCE, rows, label="Evidence")
 
 
-def _evidence_row(row: Mapping[str, Any]) -> list[str]:
+def clocks(times: Iterable[str | None]) -> list[str]:
+    """Return the clocks of a column: the first with its day, and each that is on another day than the one before."""
+    shown, before = [], ""
+    for time in times:
+        shown.append(dated_clock(time, before) if time else NOTHING)
+        before = time or before
+    return shown
+
+
+def _evidence_row(row: Mapping[str, Any], known: str) -> list[str]:
     where = f'<small class="lg-hex">{escape(row["where"])}</small>' if row["where"] else ""
-    known = clock_text(row["known_at"]) if row["known_at"] else NOTHING
     detail = sentence(row["detail"]) if row["detail"] else NOTHING
     return [
         escape(row["check"]),
@@ -108,8 +119,11 @@ STORY: Final = (
 def story_html(told: Iterable[TimelineEntry]) -> str:
     """Return the table "What happened, and when we knew"."""
     found = list(told)[:MOST_ROWS]
-    day = found[0].known_at[:10] if found else ""
-    rows = [("", [_happened(e, day), _clock(e.known_at, day), _event(e), f"<bdi>{escape(e.who)}</bdi>"]) for e in found]
+    before = ["", *(entry.known_at for entry in found)]  # the first row has its day, and each that is on another
+    rows = [
+        ("", [_happened(e, day), dated_clock(e.known_at, day), _event(e), f"<bdi>{escape(e.who)}</bdi>"])
+        for e, day in zip(found, before, strict=False)
+    ]
     return table_html(STORY, rows, label="What happened, and when we knew")
 
 
@@ -123,12 +137,7 @@ def _event(entry: TimelineEntry) -> str:
 
 def _happened(entry: TimelineEntry, day: str) -> str:
     timed = entry.happened == clock_text(entry.at)
-    return _clock(entry.at, day) if timed else escape(entry.happened)
-
-
-def _clock(time: str, day: str) -> str:
-    """Return a time; with its date when that is not the day the story began."""
-    return clock_text(time) if time.startswith(day) else f"{moment(time):%d %b} {clock_text(time)}"
+    return dated_clock(entry.at, day) if timed else escape(entry.happened)
 
 
 # incidents

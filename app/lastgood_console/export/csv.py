@@ -18,12 +18,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from lastgood_console.characters import LINE_ENDS, tamed
+from lastgood_console.export.story import happened
 
 COLUMNS: Final = (
     "run", "incident", "happened_at", "happened_until", "known_at", "happened", "attempt", "step", "lane", "kind",
     "tone", "event", "by",
 )  # fmt: skip
-"""``happened_at`` and ``known_at`` are the two clocks; ``happened`` says the first in steps where steps are known."""
+"""``happened_at`` and ``known_at`` are the two clocks; ``happened`` says the first in steps where known."""
 
 _OF_ENTRY: Final = {"happened_at": "at", "happened_until": "until", "event": "text", "by": "who"}
 _FORMULA: Final = frozenset("=+-@\u2212\t\r\n")
@@ -36,7 +37,7 @@ def render(document: Mapping[str, Any]) -> str:
     writer.writerow(COLUMNS)
     named = {"run": document["run"], "incident": document["incident"]["id"]}
     for entry in document["timeline"]:
-        values = {name: entry[_OF_ENTRY.get(name, name)] for name in COLUMNS[2:]}
+        values = {name: entry[_OF_ENTRY.get(name, name)] for name in COLUMNS[2:]} | {"happened": happened(entry)}
         writer.writerow([cell(value) for value in (named | values).values()])
     return out.getvalue()
 

@@ -1,6 +1,6 @@
 """Read the table "What happened, and when we knew" out of an incident document, for every format that shows it.
 
-Both clocks get their date where it is not that of the incident. What a person or another program said is kept apart
+Both clocks carry their date: a file is read on another day. What a person or another program said is kept apart
 from our words before it: it has a direction of its own.
 """
 
@@ -28,27 +28,26 @@ class Row:
     who: str
 
 
-def rows(document: Mapping[str, Any], *, dated: bool = False) -> Iterator[Row]:
-    """Yield the rows; with ``dated`` every clock carries its date."""
-    day = "" if dated else document["incident"]["opened_at"][:10]
+def rows(document: Mapping[str, Any]) -> Iterator[Row]:
+    """Yield the rows."""
     for entry in shown_timeline(document):
         if entry["in_story"]:
-            yield row(entry, day)
+            yield row(entry)
 
 
-def row(entry: Mapping[str, Any], day: str = "") -> Row:
-    """Return one entry as a row; clocks of ``day`` go without their date."""
-    timed = entry["happened"] == wording.clock_text(entry["at"])
-    happened = _clock(entry["at"], day) if timed else entry["happened"]
+def row(entry: Mapping[str, Any]) -> Row:
+    """Return one entry as a row."""
     words, said = split(entry["kind"], entry["text"])
-    return Row(happened, _clock(entry["known_at"], day), words, said, entry["who"])
+    return Row(happened(entry), wording.date_text(entry["known_at"]), words, said, entry["who"])
+
+
+def happened(entry: Mapping[str, Any]) -> str:
+    """Return when an entry happened: in steps where those are known, else as date and clock."""
+    timed = entry["happened"] == wording.clock_text(entry["at"])
+    return wording.date_text(entry["at"]) if timed else str(entry["happened"])
 
 
 def split(kind: str, text: str) -> tuple[str, str]:
     """Return our words of an entry, and what others said after them."""
     words, colon, said = text.partition(": ") if kind in _QUOTED else (text, "", "")
     return words + colon, said
-
-
-def _clock(time: str, day: str) -> str:
-    return wording.clock_text(time) if day and time.startswith(day) else wording.date_text(time)

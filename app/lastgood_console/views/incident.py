@@ -144,10 +144,15 @@ def first_screen(state: RunState, incident: Incident, snapshot: Snapshot, second
     st.html(strip_html(strip) + key_html(strip))
 
 
+def day_words(incident: Incident) -> str:
+    """Say in which zone the clocks are, and the day that the incident became known."""
+    return f"UTC, {moment(incident.opened_at):%d %b %Y}"
+
+
 def story(state: RunState, incident: Incident) -> None:
     """Draw what the timeline shows as a table."""
     told = story_told(state, incident)
-    note = f"two clocks: when it happened, when it was known · UTC, {moment(incident.opened_at):%d %b %Y}"
+    note = f"two clocks: when it happened, when it was known · {day_words(incident)}"
     if len(told) > MOST_ROWS:
         note += f" · the first {MOST_ROWS} of {len(told)}; an export has all"
     st.html(section("What happened, and when we knew", note))
@@ -227,7 +232,7 @@ def show_incident(state: RunState, incident: Incident, snapshot: Snapshot, secon
     found = f"{count} finding{'' if count == 1 else 's'}"
     if incident.origin == "metrics":
         found = "one row per failed check"
-    st.html(section("Evidence", f"{found} · happened and known are two clocks · UTC, {moment(incident.opened_at):%d %b %Y}"))
+    st.html(section("Evidence", f"{found} · happened and known are two clocks · {day_words(incident)}"))
     st.html(evidence_html(document(state, incident)["evidence"]))
     checkpoints(state, incident.resume)
     if not outside.standing:  # what is over can wait
