@@ -7,6 +7,7 @@ hands the injector over and puts the fault into a layer. Loop, model, data, sett
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import random
@@ -24,6 +25,7 @@ from torch.optim import Optimizer
 
 import lastgood
 from lastgood.demo.orphan import end_with_parent
+from lastgood.demo.train import leave
 from lastgood.drill.plan import Trial, read_plan
 from lastgood.fault_specs import LAYER_SITES
 from lastgood.faults import Injector
@@ -116,9 +118,15 @@ def main(arguments: Sequence[str]) -> None:
     sys.argv = [script, *arguments[3:]]
     try:
         runpy.run_path(script, run_name="__main__")
+    except SystemExit as end:
+        if end.code:
+            raise
     finally:
         watch.tell_times()
 
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+    # A script that leaves its process group to the interpreter may abort in gloo's teardown (lastgood.demo.train).
+    atexit._run_exitfuncs()
+    leave(0)
