@@ -7,13 +7,18 @@ from pathlib import Path
 
 from tests.app import console_states as states
 from tests.app.pages import NOW, markup, open_page, shown
+from tests.app.test_prometheus_source import series_of
 from tests.app.test_store import FakeLedger
+from tests.app.test_timeline_chart import drawn
 
 from lastgood.gone import Gone
-from lastgood.state import RunState
+from lastgood.state import NOT_IN_METRICS, RunState
 from lastgood_console.components.heads import rfc3339
 from lastgood_console.components.selection import select
+from lastgood_console.components.timeline_chart import LANE_HEIGHT
 from lastgood_console.components.triage import consequence, row
+from lastgood_console.sources.ledger_series import by_run
+from lastgood_console.sources.runs_from_metrics import run_state
 from lastgood_console.store import current
 
 
@@ -26,8 +31,7 @@ def going_on() -> RunState:
 
 def hear(state: RunState, page: str, seconds: float) -> str:
     """Return what a page says of a run that was last heard of so long ago."""
-    params = {"run": state.run, "incident": state.incidents[0].id} if page else {}
-    app = open_page(state, page=page, **params)
+    app = open_page(state, page=page, run=state.run, incident=state.incidents[0].id)
     store = current()
     silent, at = {state.run: seconds}, {state.run: NOW - seconds}
     store._snapshot = replace(store.snapshot(), silent_seconds=silent, heard_at=at)
@@ -58,6 +62,18 @@ def test_what_metrics_alone_tell_is_as_old_as_their_last_scrape() -> None:
     said = shown(open_page(state, page="incident", run=state.run, incident=state.incidents[0].id))
     assert "data 3 min old, last read 02:54:32 UTC" in said
     assert "data 4 s old" not in said
+
+
+def test_lanes_of_which_metrics_do_not_tell_say_so() -> None:
+    whole = states.undecided()
+    told = run_state(by_run(series_of(whole))[whole.run])
+    found, all_told = drawn(told), drawn(whole)
+    said = {row["y"] for row in found.rows["labels"] if row["label"] == NOT_IN_METRICS}
+    middles = {lane: LANE_HEIGHT * (n + 0.5) for n, lane in enumerate(found.lanes)}
+    assert {"replica", "saves", "alerts", "restarts"} <= {lane for lane, y in middles.items() if y in said}
+    assert not said & {middles[lane] for lane in ("attempts", "steps", "findings")}
+    assert NOT_IN_METRICS not in {row["label"] for row in all_told.rows["labels"]}
+    assert len({tuple(row) for row in found.rows["labels"]}) == 1
 
 
 def test_a_folder_that_is_gone_is_said_and_its_runs_are_marked() -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from unicodedata import east_asian_width
 
 from lastgood.events import CHECKS
-from lastgood.state import Attempt, Incident, Point
+from lastgood.state import NOT_IN_METRICS, Attempt, Incident, Point
 from lastgood.step_clock import StepClock
 from lastgood.timeline import TimelineEntry
 from lastgood.wording import clock_text, step_text
@@ -100,6 +100,15 @@ def _lane(marks: Sequence[TimelineEntry], y: float, ink: str) -> Iterator[Row]:
                 "left_dy": -8.0 if is_alert or entry.kind == "finding" else 0.0,
             }  # fmt: skip
         before, before_width = _ms(_anchor(entry)), wide if label else MARK_WIDTH
+
+
+def untold_row(y: float, ink: str) -> Row:
+    """Return the label of a lane of which metrics do not tell, at the left edge wherever one zooms."""
+    return {
+        "at": -FAR, "until": FAR, "start": FAR, "after": FAR, "before": FAR, "before_w": 0.0, "y": y,
+        "label": NOT_IN_METRICS, "w": width_of(NOT_IN_METRICS) + MARK_WIDTH, "ink": ink, "dx": 6.0, "dy": 0.0,
+        "left_dy": 0.0,
+    }  # fmt: skip
 
 
 def _in_turn(entry: TimelineEntry) -> tuple[str, int]:

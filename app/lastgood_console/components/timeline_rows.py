@@ -16,7 +16,7 @@ from lastgood.timeline import LANES, TimelineEntry, entries_of, others
 from lastgood.wording import clock_text
 from lastgood_console.components.time_frame import Frame, attempts_in, stamp, unix
 from lastgood_console.components.timeline_chart import LANE_HEIGHT, Picture, Row
-from lastgood_console.components.timeline_labels import WIDTH, label_rows, name_rows, step_rows
+from lastgood_console.components.timeline_labels import WIDTH, label_rows, name_rows, step_rows, untold_row
 from lastgood_console.export.lane import IMPORTANCE, lowered
 from lastgood_console.export.thinning import NEAR_MARKS, place, thinned
 from lastgood_console.export.tokens import ThemeName, theme
@@ -55,7 +55,7 @@ def picture(state: RunState, incident: Incident, clock: StepClock, frame: Frame,
         "now": [{"at": 1000 * frame.now, "fill": theme(name)["ink3" if state.active else "line"]}],
         "band": _band(incident, clock),
         **rows.spans(found), **rows.marks(found),
-        "labels": label_rows(found, frame, middles, theme(name)),
+        "labels": [*label_rows(found, frame, middles, theme(name)), *_untold(state, everything, middles, theme(name))],
         "names": name_rows(found, middles, theme(name)),
         "steps": step_rows(shown, incident, clock, frame, middles["steps"], theme(name)),
     }  # fmt: skip
@@ -67,7 +67,18 @@ def _lanes(state: RunState, everything: Sequence[TimelineEntry]) -> tuple[str, .
     used = {"attempts", "steps", "findings", *CHECKS, *(e.lane for e in everything)}
     used |= {"saves"} if state.checkpoints or state.failed_saves else set()
     used |= {"restarts"} if len(state.attempts) > 1 else set()
+    used |= {"saves", "alerts", "restarts"} if state.origin == "metrics" else set()
     return tuple(lane for lane in LANES if lane in used)
+
+
+def _untold(
+    state: RunState, everything: Sequence[TimelineEntry], middles: Mapping[str, float], colours: Mapping[str, str]
+) -> list[Row]:
+    """Return a label for each lane that is empty because metrics do not tell what would stand there."""
+    if state.origin != "metrics":
+        return []
+    told = {"steps", *(e.lane for e in everything)}
+    return [untold_row(y, colours["ink3"]) for lane, y in middles.items() if lane not in told]
 
 
 def _around(found: Iterable[TimelineEntry], frame: Frame) -> list[TimelineEntry]:
