@@ -508,7 +508,7 @@ def test_each_export_says_where_it_comes_from(form: str) -> None:
     assert loads(dumps(document)) == document
     text = render(document, form)
     assert NOT_IN_METRICS in text
-    for claim in ("monitor.resume", "Nothing saved yet", "Nothing yet", "no save lies in the window"):
+    for claim in ("monitor.resume", "Nothing saved yet", "Nothing yet", "No checkpoint was saved inside"):
         assert claim not in text
 
 
