@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from lastgood_console.characters import LINE_ENDS, tamed
+from lastgood_console.export.plain import plain_steps
 from lastgood_console.export.story import happened
 
 COLUMNS: Final = (
@@ -39,7 +40,7 @@ def render(document: Mapping[str, Any]) -> str:
     for entry in document["timeline"]:
         values = {name: entry[_OF_ENTRY.get(name, name)] for name in COLUMNS[2:]} | {"happened": happened(entry)}
         writer.writerow([cell(value) for value in (named | values).values()])
-    return out.getvalue()
+    return plain_steps(out.getvalue(), document)
 
 
 def cell(value: Any) -> Any:

@@ -20,6 +20,7 @@ from lastgood_console.characters import escape
 from lastgood_console.export import story
 from lastgood_console.export.origin import STORY_WORDS, nothing_covered, origin_words, saves_words, window_to_avoid
 from lastgood_console.export.peers_chart import peers_svg
+from lastgood_console.export.plain import plain_steps
 from lastgood_console.export.svg import timeline_svg
 from lastgood_console.export.symbols import icon
 from lastgood_console.export.tokens import css_variables
@@ -46,10 +47,11 @@ def render(document: Document) -> str:
             _footer(document),
         ]
     )
-    return (
+    page = (
         f'<!doctype html>\n<html lang="en">\n<head>\n{_head(document)}\n</head>\n<body>\n<main>\n{body}\n</main>\n'
         "</body>\n</html>\n"
     )
+    return plain_steps(page, document)
 
 
 def _head(document: Document) -> str:

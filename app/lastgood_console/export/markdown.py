@@ -16,6 +16,7 @@ from lastgood.timeline import SAID_KINDS
 from lastgood_console.export import story
 from lastgood_console.export.markup import code, table, words
 from lastgood_console.export.origin import STORY_WORDS, nothing_covered, origin_words, saves_words, window_to_avoid
+from lastgood_console.export.plain import plain_steps
 
 Document = Mapping[str, Any]
 
@@ -27,7 +28,8 @@ def render(document: Document) -> str:
         _actions(document), _unknown(document), _footer(document),
     )  # fmt: skip
     title = f"# Incident {words(document['incident']['id'])} in run {words(document['run'])}"
-    return "\n".join([title, *(line for part in parts for line in part)]) + "\n"
+    text = "\n".join([title, *(line for part in parts for line in part)]) + "\n"
+    return plain_steps(text, document)
 
 
 def _heading(text: str) -> list[str]:
