@@ -11,7 +11,7 @@ from lastgood.wording import age_text, step_text
 from lastgood_console.characters import escape
 from lastgood_console.components.heads import rfc3339
 from lastgood_console.components.strip import Strip
-from lastgood_console.components.symbols import marked, symbol
+from lastgood_console.components.symbols import symbol
 from lastgood_console.components.triage import is_silent
 from lastgood_console.store import Snapshot
 
@@ -25,7 +25,7 @@ def gone_note(gone: Gone, read_at: float | None) -> str:
     """Say which folders are not there any more, since when, and what is still shown. ``read_at``: unix seconds."""
     if not gone.places:
         return ""
-    said = " ".join(f"{place} is not there since {clock(since)}." for place, since in gone.places.items())
+    said = " ".join(f"{place} has not been there since {clock(since)}." for place, since in gone.places.items())
     count = len(gone.kept)
     runs = "The run" if count == 1 else f"The {count} runs"
     verb = "is" if count == 1 else "are"
@@ -69,7 +69,7 @@ def heard_html(state: RunState, snapshot: Snapshot, now: float) -> str:
     heard = snapshot.heard_at.get(state.run, snapshot.read_at)
     if heard is None:
         return ""
-    return marked("warning", f"last heard of {clock(heard)} ({age_text(now - heard)} ago)")
+    return f'<span class="lg-stale">{symbol("warning")} last heard of {clock(heard)} ({age_text(now - heard)} ago)</span>'
 
 
 def unheard_strip(strip: Strip) -> Strip:

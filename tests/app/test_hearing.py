@@ -85,7 +85,7 @@ def test_a_folder_that_is_gone_is_said_and_its_runs_are_marked() -> None:
     store.publish()
     assert store.snapshot().number > before.number
     said = shown(app.run())
-    assert "/data/<b>runs is not there since 02:57:02 UTC. Nothing there is read any more." in said
+    assert "/data/<b>runs has not been there since 02:57:02 UTC. Nothing there is read any more." in said
     assert "The 2 runs in it are shown as last read, at 02:57:58 UTC" in said
     assert said.count("not read any more: its folder is gone") >= 2
     assert "<b>runs" not in markup(app)

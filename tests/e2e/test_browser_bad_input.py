@@ -81,7 +81,7 @@ def test_a_folder_that_goes_is_said_on_every_page_which_keeps_its_runs(
     with Console(folder) as console, Visit(browser, console, path) as visit:
         visit.page.locator(".lg-head, .lg-right").first.wait_for(timeout=30_000)
         folder.rename(tmp_path / "away")
-        gone = visit.page.get_by_text(f"{folder} is not there since")
+        gone = visit.page.get_by_text(f"{folder} has not been there since")
         expect(gone).to_be_visible(timeout=30_000)
         expect(gone).to_contain_text("The run in it is shown as last read, at")
         if path == "/":

@@ -26,7 +26,7 @@ def run_html(found: RunRow, progress: ProgressData | None, now: str) -> str:
     strip = layout(state, waiting[0] if waiting else None, newest_saves=NEWEST_SAVES, tick_gap=TICK_GAP)
     if found.note:
         strip = unheard_strip(strip)
-    note = marked("warning", found.note) if found.note else ""
+    note = " " + marked("warning", found.note) if found.note else ""
     origin = " · by metrics alone" if state.origin == "metrics" else ""
     about = f'<div class="lg-sub">{attempts_text(state.attempt, progress)}{origin}</div>'
     cells = (
