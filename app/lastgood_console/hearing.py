@@ -69,7 +69,9 @@ def heard_html(state: RunState, snapshot: Snapshot, now: float) -> str:
     heard = snapshot.heard_at.get(state.run, snapshot.read_at)
     if heard is None:
         return ""
-    return f'<span class="lg-stale">{symbol("warning")} last heard of {clock(heard)} ({age_text(now - heard)} ago)</span>'
+    return (
+        f'<span class="lg-stale">{symbol("warning")} last heard of {clock(heard)} ({age_text(now - heard)} ago)</span>'
+    )
 
 
 def unheard_strip(strip: Strip) -> Strip:
