@@ -16,6 +16,7 @@ from typing import Final
 
 from lastgood.state import Attempt, Place, Point
 from lastgood.windows import Rounds, passed
+from lastgood.wording import step_text
 
 Named = tuple[str, str]
 """Node and GPU of a device."""
@@ -64,9 +65,10 @@ class Audits:
             return f"Replay did not run: {attempt.not_run['replay']}."
         count = attempt.world_size
         if waiting is None or len(waiting) >= count:
-            return f"No device has passed a replay at or after step {point.step} yet."
+            return f"No device has passed a replay at or after step {step_text(point.step)} yet."
         names = ", ".join(f"{node} {gpu}" for node, gpu in sorted(waiting)[:2])
-        return f"{len(waiting)} of {count} devices have not passed a replay at or after step {point.step}: {names}."
+        step = step_text(point.step)
+        return f"{len(waiting)} of {count} devices have not passed a replay at or after step {step}: {names}."
 
     def why(self, point: Point) -> str:
         """Say in which replay the devices passed."""
@@ -76,8 +78,8 @@ class Audits:
         who = "The device" if attempt.world_size == 1 else f"All {attempt.world_size} devices"
         step = self._next_full(point)
         if step is not None:
-            return f"{who} passed a replay at step {step}."
-        return f"{who} passed a replay at or after step {point.step}, not all in the same round."
+            return f"{who} passed a replay at step {step_text(step)}."
+        return f"{who} passed a replay at or after step {step_text(point.step)}, not all in the same round."
 
     def _full_steps(self, number: int) -> list[int]:
         """Return the steps of the rounds that every rank of an attempt passed, ascending."""

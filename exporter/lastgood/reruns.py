@@ -13,6 +13,7 @@ from dataclasses import replace
 from lastgood.lineage import reach, segments
 from lastgood.state import Attempt, Checkpoint, Finding, Point, Window
 from lastgood.trust import covered
+from lastgood.wording import step_text
 
 Twins = Mapping[tuple[int, str], Sequence[Checkpoint]]
 
@@ -43,7 +44,7 @@ def narrowed(finding: Finding, attempts: Mapping[int, Attempt], saves: Twins) ->
     if not confirmed:
         return finding
     old, new = max(confirmed, key=lambda pair: (pair[0].attempt, pair[0].step, pair[1].attempt))
-    reason = f"attempt {new.attempt} computed the same bits at step {old.step} on other devices"
+    reason = f"attempt {new.attempt} computed the same bits at step {step_text(old.step)} on other devices"
     return replace(finding, window=replace(window, start_attempt=old.attempt, start=old.step, reason=reason))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from lastgood.incidents import Draft
 from lastgood.state import Attempt, Device, Finding
+from lastgood.wording import step_text
 
 NOTHING_KNOWN = ("Nothing known.",)
 MOST_EVIDENCE = 5
@@ -30,7 +31,7 @@ def in_favour(d: Draft, accused: Mapping[Device, set[tuple[int, int]]]) -> tuple
 
 def _evidence(finding: Finding) -> list[str]:
     where = f" on {_ranks(finding)}" if finding.ranks else ""
-    first = f"{finding.check.capitalize()} failed at step {finding.step}{where}."
+    first = f"{finding.check.capitalize()} failed at step {step_text(finding.step)}{where}."
     return [first, *(str(e["text"]) for e in finding.evidence if e.get("text"))]
 
 
@@ -57,11 +58,12 @@ def _first_step(d: Draft) -> Iterable[str]:
         return
     if window.start_attempt != window.end_attempt:
         yield (
-            f"The first wrong step: any after step {window.start} of attempt {window.start_attempt}, up to step "
-            f"{window.end} of attempt {window.end_attempt}."
+            f"The first wrong step: any after step {step_text(window.start)} of attempt {window.start_attempt}, "
+            f"up to step {step_text(window.end)} of attempt {window.end_attempt}."
         )
     elif window.end - window.start > 1:
-        yield f"The first wrong step: {window.reason}, so any of {window.start + 1} to {window.end}."
+        steps = f"{step_text(window.start + 1)} to {step_text(window.end)}"
+        yield f"The first wrong step: {window.reason}, so any of {steps}."
 
 
 def _who(d: Draft) -> Iterable[str]:

@@ -26,6 +26,7 @@ from lastgood.audits import Audits
 from lastgood.lineage import from_nothing, origin, reach, segments, unknown_root
 from lastgood.state import Attempt, Checkpoint, Device, LastGood, Point, Trust, Window
 from lastgood.windows import Rounds
+from lastgood.wording import step_text
 
 Key = tuple[int, int, str]
 NAMED_CHECKS = ("finite", "conservation", "replica", "replay")
@@ -90,7 +91,7 @@ def _judge(checkpoint: Checkpoint, facts: Facts, standing: tuple[Trust, str], ne
     trust, reason = standing
     on_disk = facts.present.get(checkpoint.path, "ok")
     if newer is not None:
-        trust, reason = "missing", f"Overwritten by step {newer.step} of attempt {newer.attempt}."
+        trust, reason = "missing", f"Overwritten by step {step_text(newer.step)} of attempt {newer.attempt}."
     elif on_disk == "missing":
         trust, reason = "missing", "Journaled as saved; the path is gone."
     elif on_disk == "unreadable":
@@ -143,7 +144,8 @@ def _why_suspect(checkpoint: Checkpoint, facts: Facts) -> str:
 
 def _inside(checkpoint: Checkpoint, incident: str, facts: Facts) -> str:
     window, closed = facts.windows[incident], incident in facts.closed
-    named = f"window ({window.start}, {window.end}] of {incident}" + (", closed" if closed else "")
+    steps = f"({step_text(window.start)}, {step_text(window.end)}]"
+    named = f"window {steps} of {incident}" + (", closed" if closed else "")
     comma = "," if closed else ""
     if checkpoint.attempt not in (window.start_attempt, window.end_attempt):
         return f"It descends from {named}{comma} in attempt {window.end_attempt}."
@@ -182,7 +184,7 @@ def _why_not_known(checkpoint: Checkpoint, facts: Facts) -> str:
     if parent is None or not checkpoint.parent_known:
         return "It descends from a checkpoint that lastgood does not know."
     if not attempt.parent_verified:
-        return f"The bytes loaded from step {parent.step} of attempt {parent.attempt} were not verified."
+        return f"The bytes loaded from step {step_text(parent.step)} of attempt {parent.attempt} were not verified."
     return ""
 
 
@@ -198,7 +200,7 @@ def _why_not_parent(checkpoint: Checkpoint, facts: Facts, standing: Mapping[Key,
     resumed = parent.attempt != checkpoint.attempt and checkpoint.attempt in facts.accepted_attempts
     if trust != "tainted" and (resumed or key in facts.accepted):  # nobody vouches for bytes that are known to be bad
         return ""
-    return f"It descends from step {parent.step} of attempt {parent.attempt}, which is {trust}."
+    return f"It descends from step {step_text(parent.step)} of attempt {parent.attempt}, which is {trust}."
 
 
 def _why_trusted(checkpoint: Checkpoint, attempt: Attempt, audits: Audits) -> str:
@@ -255,7 +257,7 @@ def _why_last_good(best: Checkpoint) -> str:
         return "No later checkpoint can be used; step 0 is before anything was computed. " + best.reason
     if best.trust == "trusted":
         return best.reason
-    newest = f"Step {best.step} is the newest save outside every window."
+    newest = f"Step {step_text(best.step)} is the newest save outside every window."
     return f"No checkpoint after step 0 is trusted. {newest} {best.reason}"
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 from lastgood.lineage import Segment, normalise, segments
 from lastgood.state import Attempt, CheckRound, Finding, Place, Point, Window
+from lastgood.wording import step_text
 
 FULL_PHASES = frozenset({"save", "close", "state"})
 """Phases in which ``replica`` reads the optimizer state as well as the weights."""
@@ -78,9 +79,9 @@ def _per_step(finding: Finding, attempts: Mapping[int, Attempt]) -> Window:
     late = finding.check == "conservation" and finding.phase == "flag"
     contained = finding.contained and not late
     start = max(finding.step - (2 if late else 1), min(attempts[finding.attempt].from_step, finding.step - 1))
-    reason = f"{finding.check} runs at every step and passed at step {start}"
+    reason = f"{finding.check} runs at every step and passed at step {step_text(start)}"
     if contained:
-        reason = f"step {finding.step} was kept out of the weights on all ranks"
+        reason = f"step {step_text(finding.step)} was kept out of the weights on all ranks"
     return Window(finding.attempt, start, finding.attempt, finding.step, contained, reason)
 
 
@@ -103,7 +104,7 @@ def _start(
             if passed(found, rank) and _proves(found, finding):
                 return Point(segment.attempt, found.state_step), _last_passed(finding, place, found.state_step)
         if finding.check != "replay" and attempt.parent_verified:
-            reason = f"the state loaded at step {segment.start} was verified"
+            reason = f"the state loaded at step {step_text(segment.start)} was verified"
             return Point(segment.attempt, segment.start), reason if segment.start else "the run began at step 0"
     return Point(oldest.attempt, oldest.start), _joined(place, oldest.start)
 
@@ -129,10 +130,10 @@ def _proves(found: CheckRound, finding: Finding) -> bool:
 
 def _last_passed(finding: Finding, place: Place | None, step: int) -> str:
     whose = f" of rank {place.rank} ({place.node})" if place is not None else ""
-    return f"{finding.check}{whose} last passed at step {step}"
+    return f"{finding.check}{whose} last passed at step {step_text(step)}"
 
 
 def _joined(place: Place | None, step: int) -> str:
     if place is None:
-        return f"no earlier pass is known; the attempt began at step {step}"
-    return f"rank {place.rank} ({place.node}) joined at step {step} and has not passed since"
+        return f"no earlier pass is known; the attempt began at step {step_text(step)}"
+    return f"rank {place.rank} ({place.node}) joined at step {step_text(step)} and has not passed since"
