@@ -124,9 +124,7 @@ def _timeline(document: Document) -> Iterator[str]:
     yield from _heading("Timeline")
     yield "Two clocks: when it happened, and when it was known (UTC)."
     yield ""
-    rows = [
-        (words(row.happened), words(row.known), _event(row), words(row.who)) for row in story.rows(document)
-    ]
+    rows = [(words(row.happened), words(row.known), _event(row), words(row.who)) for row in story.rows(document)]
     yield from table(("Happened", "Known", "Event", "By"), rows)
     if "metrics" in document:
         yield from ["", STORY_WORDS]
