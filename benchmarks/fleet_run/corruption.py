@@ -30,6 +30,7 @@ from lastgood.verdict import (
     rule_finite,
     rule_replica,
 )
+from lastgood.wording import step_text
 
 Kind = Literal["persistent", "weight", "nan", "reduce", "transient", "undecided"]
 KINDS: Final[Sequence[Kind]] = ("persistent", "weight", "nan", "reduce", "transient", "undecided")
@@ -179,7 +180,7 @@ class Reporter:
     def _last_good(self, found: Sequence[Mapping[str, Any]]) -> LastGood:
         t, start = self.training, min(window_start(self.training, f) for f in found)
         best = [save for save in t.saved if save.step <= start][-1]
-        reason = f"All {len(t.places)} devices passed a replay at step {best.step}."
+        reason = f"All {len(t.places)} devices passed a replay at step {step_text(best.step)}."
         return LastGood(best.attempt, best.step, best.path, "trusted", reason)
 
     def _norms(self, factor: float) -> list[dict[str, Any]]:

@@ -118,7 +118,7 @@ def covers(state: RunState, incident: Incident, attempt: int, step: int) -> bool
     """Ask the rule itself, window by window."""
     from lastgood.state import Point
 
-    if incident.state == "closed":
+    if incident.state == "closed" and incident.status == "suspicious":  # only a suspicion is settled by a close
         return False
     attempts = {a.number: a for a in state.attempts}
     newest = {}

@@ -127,6 +127,7 @@ def test_the_command_line_starts_on_the_lean_install() -> None:
 
 
 def test_the_console_starts_where_torch_is_missing() -> None:
-    modules = [f"lastgood_console.{path.stem}" for path in sorted(CONSOLE.glob("*.py"))]
+    # app.py is the script that Streamlit runs with a store open: what it imports is here too
+    modules = [f"lastgood_console.{path.stem}" for path in sorted(CONSOLE.glob("*.py")) if path.stem != "app"]
     done = run_blocked({"torch"}, "".join(f"import {module}\n" for module in modules))
     assert done.returncode == 0, done.stderr
