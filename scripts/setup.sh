@@ -2,7 +2,7 @@
 # Set this checkout up on Debian or Ubuntu.
 #
 #   scripts/setup.sh python     the virtual environment .venv, with exact versions from constraints.txt
-#   scripts/setup.sh programs   Prometheus, Alertmanager, VictoriaMetrics, nginx and Chromium for the tests
+#   scripts/setup.sh programs   Prometheus, Alertmanager, VictoriaMetrics, nginx, Chromium and a compiler for the tests
 #
 # Both do nothing when all is there. $PYTHON names another interpreter.
 set -euo pipefail
@@ -91,6 +91,7 @@ setup_programs() {
     has prometheus-alertmanager || has alertmanager || missing+=(prometheus-alertmanager)
     has victoria-metrics || missing+=(victoria-metrics)
     has nginx || has /usr/sbin/nginx || missing+=(nginx-light)
+    has g++ || missing+=(g++)
     has_chromium || is_ubuntu || missing+=(chromium)
     [ ${#missing[@]} = 0 ] || apt_install "${missing[@]}"
     has_chromium || setup_playwright_browser

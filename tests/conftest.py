@@ -91,6 +91,12 @@ def nginx_program() -> str:
 
 
 @pytest.fixture(scope="session")
+def compiler_program() -> str:
+    """Return the compiler that torch.compile uses on a CPU."""
+    return _program("g++", "c++", "clang++") or _missing("g++")
+
+
+@pytest.fixture(scope="session")
 def chromium_program() -> str:
     """Return Debian's Chromium, else the one that Playwright has installed."""
     return _program("chromium", "chromium-browser", "google-chrome") or _playwright_chromium() or _missing("chromium")

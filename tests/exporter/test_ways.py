@@ -6,7 +6,6 @@ lastgood, which must give the same bits and no finding, and once per fault. One 
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +93,7 @@ def of_numbers(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def of_compiled(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def of_compiled(tmp_path_factory: pytest.TempPathFactory, compiler_program: str) -> list[dict[str, Any]]:
     return run(tmp_path_factory.mktemp("compiled"), COMPILED)
 
 
@@ -179,7 +178,6 @@ def test_what_is_trained_and_not_averaged_accuses_nobody(of_ddp: list[dict[str, 
     assert "No rank stands out" in result["text"]
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 @pytest.mark.parametrize("name", COMPILED)
 def test_compiled(of_compiled: list[dict[str, Any]], name: str) -> None:
     assert_clean(of_compiled, name, {})
