@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.app.metrics_server import Metrics
 
 
 @pytest.fixture(autouse=True)
@@ -18,3 +22,13 @@ def empty_cache() -> Iterator[None]:
 
         st.cache_data.clear()
         st.cache_resource.clear()
+
+
+@pytest.fixture
+def metrics() -> Iterator[Metrics]:
+    """Return a metrics server that answers as a test says."""
+    from tests.app.metrics_server import Metrics
+
+    server = Metrics()
+    yield server
+    server.close()

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.app import console_states as states
+from tests.app.metrics_server import told as as_metrics_tell
 from tests.app.pages import NOW, markup, open_page, shown
-from tests.app.test_prometheus_source import series_of
 from tests.app.test_store import FakeLedger
 from tests.app.test_timeline_chart import drawn
 
@@ -17,8 +17,6 @@ from lastgood_console.components.heads import rfc3339
 from lastgood_console.components.selection import select
 from lastgood_console.components.timeline_chart import LANE_HEIGHT
 from lastgood_console.components.triage import consequence, row
-from lastgood_console.sources.ledger_series import by_run
-from lastgood_console.sources.runs_from_metrics import run_state
 from lastgood_console.store import current
 
 
@@ -66,7 +64,7 @@ def test_what_metrics_alone_tell_is_as_old_as_their_last_scrape() -> None:
 
 def test_lanes_of_which_metrics_do_not_tell_say_so() -> None:
     whole = states.undecided()
-    told = run_state(by_run(series_of(whole))[whole.run])
+    told = as_metrics_tell(whole)
     found, all_told = drawn(told), drawn(whole)
     said = {row["y"] for row in found.rows["labels"] if row["label"] == NOT_IN_METRICS}
     middles = {lane: LANE_HEIGHT * (n + 0.5) for n, lane in enumerate(found.lanes)}

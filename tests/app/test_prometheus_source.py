@@ -1,285 +1,33 @@
-"""A metrics server as a source: what is asked of it, what it may answer, and what the pages say then."""
+"""A metrics server as a source of runs: what is ours among its series, beside the journals, and what pages say then."""
 
 from __future__ import annotations
 
-import json
-import re
-import ssl
-import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
+from tests.app.metrics_server import Metrics, series_of, slowly, told
 from tests.app.pages import NOW, markup, open_page, shown
 from tests.app.test_store import FakeLedger
 from tests.conftest import Clock
 from tests.e2e.real_servers import free_port, wait_for
-from tests.exporter.test_run_metrics import View
 from tests.exporter.test_scenarios import demo, gradient, resume
 
-from lastgood.errors import ConfigError
-from lastgood.run_metrics import RunMetrics
-from lastgood.state import NOT_IN_METRICS, RunState
-from lastgood_console import server as console
+from lastgood.state import NOT_IN_METRICS
 from lastgood_console.actions import ActionError
 from lastgood_console.desk import Desk, Saying, Visitor
 from lastgood_console.export.document import dumps, loads, to_document
 from lastgood_console.export.formats import FORMATS, render
 from lastgood_console.people_journal import PeopleJournal
 from lastgood_console.sources.both import RunsFromMetrics, joined, pause_seconds
-from lastgood_console.sources.client import Credentials, MetricsError, PrometheusClient, Result, Series
+from lastgood_console.sources.client import PrometheusClient, Series
 from lastgood_console.sources.ledger_series import by_run
 from lastgood_console.sources.runs_from_metrics import run_state
-from lastgood_console.sources.trends import METRICS, MOST_POINTS, Span, Trends, expression, points_of, span_of, trend
 from lastgood_console.store import Store, current
-
-Answer = Callable[["Asked"], tuple[int, bytes]]
-EMPTY = {"status": "success", "data": {"resultType": "vector", "result": []}}
-
-
-class Asked:
-    """One request as it came."""
-
-    def __init__(self, path: str, headers: dict[str, str], body: bytes) -> None:
-        self.path, self.headers = path, headers
-        self.form = {name: values[0] for name, values in parse_qs(body.decode()).items()}
-
-
-class Metrics:
-    """A real HTTP server that answers as a test says, and remembers what it was asked."""
-
-    def __init__(self, context: ssl.SSLContext | None = None, port: int = 0) -> None:
-        self.asked: list[Asked] = []
-        self.answer: Answer = lambda asked: (200, json.dumps(EMPTY).encode())
-        self.headers: dict[str, str] = {}
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
-        if context is not None:
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        scheme = "https" if context else "http"
-        self.url = f"{scheme}://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                outer.asked.append(Asked(self.path, dict(self.headers.items()), body))
-                status, content = outer.answer(outer.asked[-1])
-                self.send_response(status)
-                for name, value in outer.headers.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(content)
-
-            def handle(self) -> None:
-                with suppress(OSError):  # a client that was told to wait no longer is gone
-                    super().handle()
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        return Handler
-
-    def says(self, content: Any, status: int = 200) -> None:
-        body = content if isinstance(content, bytes) else json.dumps(content).encode()
-        self.answer = lambda asked: (status, body)
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-def slowly(seconds: float, status: int) -> Answer:
-    def answer(asked: Asked) -> tuple[int, bytes]:
-        time.sleep(seconds)
-        return status, b"{}"
-
-    return answer
-
-
-@pytest.fixture
-def metrics() -> Iterator[Metrics]:
-    server = Metrics()
-    yield server
-    server.close()
-
-
-def series_of(*states: RunState, read_at: float = NOW, **more: str) -> tuple[Series, ...]:
-    """Return what a metrics server holds of these states after a scrape of their ledger."""
-    registry = CollectorRegistry()
-    registry.register(RunMetrics(View({s.run: s for s in states}, last_read_at=read_at), lambda: NOW))
-    found = (sample for family in registry.collect() for sample in family.samples)
-    target = {"job": "ledger", "instance": "ledger:8490"} | more
-    return tuple(Series({"__name__": s.name} | target | s.labels, ((NOW, s.value),)) for s in found)
-
-
-def told(state: RunState) -> RunState:
-    """Return a state as metrics alone tell it."""
-    return run_state(by_run(series_of(state))[state.run])
-
-
-# --- what is asked ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("environ", "header", "value"),
-    [
-        (
-            {"LASTGOOD_PROMETHEUS_USER": "mira", "LASTGOOD_PROMETHEUS_PASSWORD": "s3"},
-            "Authorization",
-            "Basic bWlyYTpzMw==",
-        ),
-        ({"LASTGOOD_PROMETHEUS_TOKEN": "t0ken"}, "Authorization", "Bearer t0ken"),
-        ({"LASTGOOD_PROMETHEUS_TENANT": "team-a"}, "X-Scope-OrgID", "team-a"),
-    ],
-)
-def test_credentials_are_shown_to_the_server_and_to_nobody_else(
-    metrics: Metrics, environ: dict[str, str], header: str, value: str
-) -> None:
-    credentials = Credentials.from_environment(environ)
-    client = PrometheusClient(f"{metrics.url}/prometheus/", credentials)
-    assert client.query("up", at=1.5).series == ()
-    (asked,) = metrics.asked
-    assert (asked.path, asked.headers[header]) == ("/prometheus/api/v1/query", value)
-    assert asked.form == {"query": "up", "time": "1.500"}
-    secret = value.split()[-1]
-    assert secret not in repr(credentials) + repr(client) + client.shown
-
-
-def test_a_redirect_gets_no_credential_and_is_not_followed(metrics: Metrics) -> None:
-    elsewhere = Metrics()
-    metrics.says(b"", 307)
-    metrics.headers = {"Location": f"{elsewhere.url}/api/v1/query"}
-    client = PrometheusClient(metrics.url, Credentials(headers={"Authorization": "Bearer t0ken"}))
-    with pytest.raises(MetricsError, match="sends us elsewhere .status 307.") as raised:
-        client.query("up")
-    elsewhere.close()
-    assert elsewhere.asked == []
-    assert "t0ken" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("environ", "rule"),
-    [
-        ({"LASTGOOD_PROMETHEUS_TOKEN": "a", "LASTGOOD_PROMETHEUS_USER": "b"}, "both set"),
-        ({"LASTGOOD_PROMETHEUS_TOKEN": "s3cret\nX-Evil: 1"}, "no HTTP header"),
-        ({"LASTGOOD_PROMETHEUS_USER": "a:b", "LASTGOOD_PROMETHEUS_PASSWORD": "s3cret"}, "colon"),
-    ],
-)
-def test_wrong_credentials_are_refused_without_showing_them(environ: dict[str, str], rule: str) -> None:
-    with pytest.raises(ConfigError, match=rule) as raised:
-        Credentials.from_environment(environ)
-    assert "s3cret" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    "url", ["prometheus:9090", "ftp://x", "http://mira:s3cret@prometheus:9090", "http://x/?a=s3cret"]
-)
-def test_a_wrong_address_ends_the_console_with_one_sentence(
-    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert console.main([str(tmp_path), "--port", "0", "--prometheus", url]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("lastgood console: --prometheus ")
-    assert "s3cret" not in said
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tls")
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=127.0.0.1",
-               "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"]  # fmt: skip
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
-    return folder
-
-
-def test_a_server_is_believed_by_its_authority_alone(certificate: Path) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
-    server = Metrics(context)
-    try:
-        with pytest.raises(MetricsError, match="LASTGOOD_PROMETHEUS_CA"):
-            PrometheusClient(server.url).query("up")
-        known = Credentials.from_environment({"LASTGOOD_PROMETHEUS_CA": str(certificate / "cert.pem")})
-        assert PrometheusClient(server.url, known).query("up").series == ()
-        missing = Credentials.from_environment({"LASTGOOD_PROMETHEUS_CA": str(certificate / "none.pem")})
-        with pytest.raises(MetricsError, match="No such file"):
-            PrometheusClient(server.url, missing).query("up")
-    finally:
-        server.close()
-
-
-# --- what it may answer -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("status", "content", "says"),
-    [
-        (401, b"no", "refuses us .status 401.: set LASTGOOD_PROMETHEUS_TOKEN"),
-        (403, b"no", "refuses us .status 403."),
-        (404, b"<html>", "has no Prometheus API .status 404.: give the base address"),
-        (422, {"status": "error", "error": "too many samples"}, "status 422: too many samples"),
-        (503, b"", "answers with status 503"),
-        (200, b"<html>hello</html>", "not as Prometheus does"),
-        (200, b'{"status":"success","data":{"resultType":"vec', "answered only in part"),
-        (200, {"status": "success"}, "half an answer"),
-        (200, {"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}}]}}, "half an answer"),
-        (200, {"status": "success", "data": {"resultType": "scalar", "result": [1, "1"]}}, "half an answer"),
-        (200, b"[" * 100_000, "not as Prometheus does"),
-    ],
-)  # fmt: skip
-def test_each_wrong_answer_is_one_sentence(metrics: Metrics, status: int, content: Any, says: str) -> None:
-    metrics.says(content, status)
-    with pytest.raises(MetricsError, match=says) as raised:
-        PrometheusClient(metrics.url).query("up")
-    assert "\n" not in str(raised.value)
-    assert len(str(raised.value)) < 400
-
-
-def test_a_server_that_is_not_there_is_said(metrics: Metrics) -> None:
-    metrics.close()
-    with pytest.raises(MetricsError, match="does not answer: Connection refused"):
-        PrometheusClient(metrics.url).query("up")
-
-
-def test_a_slow_server_is_waited_for_no_longer_than_said(metrics: Metrics) -> None:
-    metrics.answer = slowly(3, 200)
-    began = time.monotonic()
-    with pytest.raises(MetricsError, match="no whole answer within 0.3 s"):
-        PrometheusClient(metrics.url).query("up", seconds=0.3)
-    assert time.monotonic() - began < 2
-
-
-def test_values_that_are_no_numbers_are_values(metrics: Metrics) -> None:
-    found = [{"metric": {"a": "b"}, "values": [[1, "NaN"], [2.5, "+Inf"], [3, "-1e3"]]}]
-    metrics.says({"status": "success", "data": {"resultType": "matrix", "result": found}})
-    (series,) = PrometheusClient(metrics.url).query_range("x", 1, 3, 1).series
-    assert [str(value) for _, value in series.samples] == ["nan", "inf", "-1000.0"]
-    assert series.labels == {"a": "b"}
-
-
-@pytest.mark.parametrize(
-    ("more", "says"), [({"warnings": ["store b is down"]}, "store b"), ({"isPartial": True}, "partial")]
-)
-def test_an_answer_that_lacks_something_says_so(metrics: Metrics, more: dict[str, Any], says: str) -> None:
-    metrics.says(EMPTY | more)
-    assert says in PrometheusClient(metrics.url).query("up").warning
-    runs = RunsFromMetrics(PrometheusClient(metrics.url), lambda: ())
-    runs.ask()
-    assert says in runs.said().problem
-
 
 # --- what is ours among the series ------------------------------------------------------------------------------------
 
@@ -520,99 +268,6 @@ def test_nobody_can_act_on_what_metrics_alone_tell(tmp_path: Path, clock: Clock)
     with pytest.raises(ActionError, match="act where its run directory is"):
         desk.act(state.run, state.incidents[0].id, Saying("note", "seen", "mira"), Visitor())
     assert list(tmp_path.rglob("*.jsonl")) == []
-
-
-# --- trends -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_span_has_few_points_and_ends_with_the_newest_moment() -> None:
-    state = gradient().state()
-    (incident,) = state.incidents
-    for now in (NOW, NOW + 3600, NOW + 90 * 86400):
-        span = span_of(state, incident, now)
-        assert 1 < len(span.times) <= MOST_POINTS
-        assert span.times[-1] == now
-
-
-@pytest.mark.parametrize("late", [0.0, 1.0, 3.0, 4.0, 6.0])
-def test_an_answer_at_other_moments_than_asked_for_is_shown_at_its_own(late: float) -> None:
-    """VictoriaMetrics moves the moments to multiples of the step."""
-    span = Span(1000.0, 7.0, 5)
-    at = [span.low + late - 7.0 + 7.0 * i for i in range(7)]
-    answer = Result((Series({"line": "suspect"}, tuple((t, 5.0) for t in at)),
-                     Series({"line": "p10"}, tuple((t, 4.0) for t in at[3:]))))  # fmt: skip
-    found = trend(METRICS[0], 3, span, answer, NOW)
-    assert found is not None
-    assert found.suspect == (5.0,) * 5
-    assert set(found.times) <= set(at)
-    assert abs(found.times[-1] - span.times[-1]) <= span.step / 2
-    assert [value is None for value in found.p10] == [t < at[3] for t in found.times]
-
-
-def test_a_large_run_is_looked_at_at_fewer_moments_and_by_a_fifth_of_its_ranks() -> None:
-    assert [points_of(ranks) for ranks in (0, 6, 2048, 4096, 16_384, 100_000)] == [240, 240, 240, 120, 150, 60]
-    state, (incident,) = gradient().state(), gradient().state().incidents
-    span = span_of(state, incident, NOW)
-    few, many = (expression(METRICS[0], state.run, incident.suspects[0], span, ranks) for ranks in (4096, 16_384))
-    assert few == expression(METRICS[0], state.run, incident.suspects[0], span)
-    (matcher,) = set(re.findall(r'rank=~"([^"]+)"', many))
-    chosen = [rank for rank in range(16_384) if re.fullmatch(matcher, str(rank))]
-    assert len(chosen) == pytest.approx(16_384 / 5, abs=2)
-    for slots in (2, 3, 4, 6, 8, 16):
-        of_slot = [sum(rank % slots == slot for rank in chosen) for slot in range(slots)]
-        assert max(of_slot) - min(of_slot) <= 2
-    large = replace(state, attempts=tuple(replace(a, world_size=16_384) for a in state.attempts))
-    assert len(span_of(large, incident, NOW).times) <= 150
-
-
-def test_a_server_that_takes_long_is_asked_less_often(metrics: Metrics, clock: Clock) -> None:
-    def answer(asked: Asked) -> tuple[int, bytes]:
-        time.sleep(0.5)
-        return 200, json.dumps({"status": "success", "data": {"resultType": "matrix", "result": []}}).encode()
-
-    metrics.answer = answer
-    trends, state = Trends(PrometheusClient(metrics.url), clock), gradient().state()
-    for passes, times in ((0.0, 1), (16.0, 1), (1000.0, 2)):  # one look takes 2 s, so the next may come after 20
-        clock.advance(passes)
-        trends.of(state, state.incidents[0])
-        wait_for(lambda: not trends._asking, 10)
-        assert len(metrics.asked) == times * len(METRICS)
-
-
-def test_a_hostile_node_name_stays_inside_its_quotes() -> None:
-    (incident,) = gradient().state().incidents
-    evil = replace(incident.suspects[0], node='x"} or vector(1) #\n')
-    query = expression(METRICS[0], "llama-7b", evil, span_of(gradient().state(), incident, NOW))
-    assert r'node="x\"} or vector(1) #\n"' in query
-    assert "\n" not in query
-
-
-def test_a_page_waits_once_and_not_long_and_a_dead_server_is_left_alone(metrics: Metrics, clock: Clock) -> None:
-    metrics.answer = slowly(3, 500)
-    trends, state = Trends(PrometheusClient(metrics.url), clock), gradient().state()
-    waits = []
-    for _ in range(4):
-        began = time.monotonic()
-        assert trends.of(state, state.incidents[0]) == ()
-        waits.append(time.monotonic() - began)
-    assert 1.4 < waits[0] < 2.5
-    assert max(waits[1:]) < 0.2
-    assert len(metrics.asked) == 1
-
-
-def test_trends_are_asked_for_again_only_when_they_are_old(metrics: Metrics, clock: Clock) -> None:
-    metrics.says({"status": "success", "data": {"resultType": "matrix", "result": []}})
-    trends, state = Trends(PrometheusClient(metrics.url), clock), gradient().state()
-    trends.of(state, state.incidents[0])
-    first = len(metrics.asked)
-    trends.of(state, state.incidents[0])
-    assert len(metrics.asked) == first == len(METRICS)
-    clock.advance(20)
-    trends.of(state, state.incidents[0])
-    deadline = time.monotonic() + 5
-    while len(metrics.asked) < 2 * first and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert len(metrics.asked) == 2 * first
 
 
 def test_the_page_of_checkpoints_counts_them_and_takes_no_word() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.app.console_server import RUN, Console, run_directory, story
-from tests.app.test_prometheus_source import Metrics
+from tests.app.metrics_server import Metrics
 from tests.e2e.test_browser import INCIDENT, RECOVERED, Visit
 from tests.exporter.histories import History
 
