@@ -51,6 +51,11 @@ class AtRest:
         self._first: _Look | None = None
         self.phase = ""
 
+    @property
+    def begun(self) -> bool:
+        """Whether there is a first look to compare with."""
+        return self._first is not None
+
     def begin(self, items: Iterable[Named], turn: int) -> None:
         """Fingerprint the part whose turn it is. Reads nothing back from the device."""
         found = parts(items)
@@ -58,11 +63,11 @@ class AtRest:
         self.phase = phase_of(turn, len(found))
         self._first = _look(part) if part else None
 
-    def end(self) -> Changed | None | bool:
-        """Look again: what changed, None when nothing did, False when there is nothing to compare. One host read."""
+    def end(self) -> Changed | None:
+        """Look again, and say what changed since :meth:`begin`. One host read."""
         first, self._first = self._first, None
         if first is None:
-            return False
+            return None
         second = _look(first.pieces)
         pairs = torch.stack([first.values, second.values], 1).tolist()
         for (name, _), before, after, (expected, observed) in zip(

@@ -308,10 +308,9 @@ class Inspector:
         """End the sample of step ``step`` on every rank, and judge it."""
         if not self.at_rest_due(step):
             return PROCEED
-        seen, phase = self._second_look(), self._at_rest.phase
-        mine = seen if isinstance(seen, Changed) else None
-        rows = self.world.gather_ints([int(seen is not False), int(mine is not None)])
-        if not all(looked for looked, _ in rows):
+        (looked, mine), phase = self._second_look(), self._at_rest.phase
+        rows = self.world.gather_ints([int(looked), int(mine is not None)])
+        if not all(did for did, _ in rows):
             self.judge.journal_check("at_rest", phase or "loop", step - 1, step, "not_run", "no sample was begun")
             return PROCEED
         odd = [rank for rank, (_, changed) in enumerate(rows) if changed]
@@ -321,14 +320,15 @@ class Inspector:
             self.judge.pass_("at_rest", step - 1)
         return self._judge_rest(mine, odd, phase, step) if odd else PROCEED
 
-    def _second_look(self) -> Changed | bool | None:
-        """Look again; a rank that cannot still answers the others, who wait for it."""
+    def _second_look(self) -> tuple[bool, Changed | None]:
+        """Look again; a rank that cannot still answers the others, who wait for it. Returns whether it could."""
+        begun = self._at_rest.begun
         try:
-            return self._at_rest.end()
+            return begun, self._at_rest.end()
         except Exception as error:
             self.metrics.error("check")
             warn(f"at_rest could not look again ({type(error).__name__}: {error}). Training goes on.")
-            return False
+            return False, None
 
     def _judge_rest(self, mine: Changed | None, odd: Sequence[int], phase: str, step: int) -> Decision:
         said = [mine.tensor, mine.observed, mine.expected] if mine else None

@@ -19,10 +19,11 @@ def sample(*tensors: torch.Tensor) -> AtRest:
     return look
 
 
-def test_nothing_changed_is_none_and_no_look_is_false() -> None:
+def test_nothing_changed_is_none_and_a_look_ends_once() -> None:
     look = sample(torch.ones(4))
+    assert look.begun
     assert look.end() is None
-    assert look.end() is False
+    assert not look.begun
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64])
@@ -78,7 +79,7 @@ def test_odd_tensors_do_no_harm() -> None:
     assert look.end() is None
     sparse = torch.sparse_coo_tensor(torch.tensor([[0]]), torch.tensor([1.0]), (3,), check_invariants=True)
     assert parts([("s", sparse)]) == []
-    assert sample(sparse).end() is False
+    assert not sample(sparse).begun
 
 
 def test_one_rank_among_others_is_its_device_everything_else_accuses_nobody() -> None:
