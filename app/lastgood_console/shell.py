@@ -146,6 +146,7 @@ def asked(states: Mapping[str, RunState]) -> tuple[str | None, str | None]:
     if run not in states:
         return None, None
     to_address("run", run)
+    to_address("incident", incident or "")
     return run, incident
 
 

@@ -68,8 +68,10 @@ def test_only_trusted_saves_are_left_out_and_never_those_the_page_names(
     shown = thinned(found, 10.0, NOW, kept)
     odd = Counter({tone: 0 for tone in ("unverified", "suspect", "tainted", "missing")})
     for e in shown:
-        if e.tone != "trusted":
-            odd[e.tone] += int(m[1]) if (m := re.match(r"(\d+) saves, ", e.text)) else 1
+        if re.match(r"\d+ saves, ", e.text):
+            odd.update({tone: int(count) for count, tone in re.findall(r"(\d+) (\w+)", e.text.rpartition(": ")[2])})
+        elif e.tone != "trusted":
+            odd[e.tone] += 1
     assert odd == Counter({tone: sum(t == tone for _, t in saves) for tone in odd})
     for _, step in kept:
         grave = [s for s, tone in saves if tone != "trusted" and abs(s - step) < NEAR_MARKS * 10.0]
@@ -163,3 +165,11 @@ def test_a_suspect_save_is_not_hidden_by_the_trusted_one_that_the_page_names() -
 def test_an_alert_that_came_later_stands_at_the_edge_with_its_time() -> None:
     (shown,) = thinned([made("alerts", "alert", "critical", 1e9, "ReplayMismatch: said", until=2e9)], 1.0, NOW)
     assert (shown.at, shown.until, shown.text) == (NOW, NOW, "ReplayMismatch: said (07 Aug 01:46:40)")
+
+
+def test_saves_at_one_place_are_one_mark_as_grave_as_the_gravest() -> None:
+    tones: tuple[Tone, ...] = ("unverified", "tainted", "suspect", "unverified")
+    found = [made("saves", "saved", tone, 100 + n, f"checkpoints/{n}: {tone}") for n, tone in enumerate(tones)]
+    (shown,) = thinned(found, 1.0, NOW)
+    assert (shown.tone, shown.at) == ("tainted", at(100))
+    assert shown.text == "4 saves, steps 100 to 103: 2 unverified, 1 tainted, 1 suspect"

@@ -68,9 +68,7 @@ def _subject(text: str) -> str:
     return " · ".join([what.split(" failed")[0].lower(), *([who.split(",")[0]] if who else [])])
 
 
-def label_rows(
-    found: Sequence[TimelineEntry], frame: Frame, middles: Mapping[str, float], colours: Mapping[str, str]
-) -> list[Row]:
+def label_rows(found: Sequence[TimelineEntry], middles: Mapping[str, float], colours: Mapping[str, str]) -> list[Row]:
     """Return a row for each label: where it stands, how wide it is, and its neighbours in the lane."""
     lanes: dict[str, list[TimelineEntry]] = {}
     for entry in found:

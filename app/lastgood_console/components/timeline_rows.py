@@ -55,7 +55,7 @@ def picture(state: RunState, incident: Incident, clock: StepClock, frame: Frame,
         "now": [{"at": 1000 * frame.now, "fill": theme(name)["ink3" if state.active else "line"]}],
         "band": _band(incident, clock),
         **rows.spans(found), **rows.marks(found),
-        "labels": [*label_rows(found, frame, middles, theme(name)), *_untold(state, everything, middles, theme(name))],
+        "labels": [*label_rows(found, middles, theme(name)), *_untold(state, everything, middles, theme(name))],
         "names": name_rows(found, middles, theme(name)),
         "steps": step_rows(shown, incident, clock, frame, middles["steps"], theme(name)),
     }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-IMPORTANCE: Final = {"critical": 2, "warning": 1}
+IMPORTANCE: Final = {"critical": 2, "tainted": 2, "warning": 1, "suspect": 1}
 """Of a tone; what is more important is drawn later, so it lies on top."""
 
 

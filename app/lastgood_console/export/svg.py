@@ -153,11 +153,11 @@ def _frame(canvas: _Canvas, document: Mapping[str, Any]) -> str:
 
 
 def _importance(entry: Entry) -> tuple[int, int, str]:
-    """Order of drawing: who is drawn first gets its label. A critical alert lies on top; its label comes later."""
+    """Order of drawing: who is drawn first gets its label. What is grave lies on top; an alert's label comes later."""
     order = ("attempt", "ran", "not_run", "passed", "failed", "finding", "recovered", "closed", "saved", "refused")
     kind = str(entry["kind"])
-    alert = IMPORTANCE.get(entry["tone"], 0) if entry["lane"] == "alerts" else 0
-    return (order.index(kind) if kind in order else len(order), alert, str(entry["at"]))
+    grave = IMPORTANCE.get(entry["tone"], 0) if entry["lane"] in ("alerts", "saves") else 0
+    return (order.index(kind) if kind in order else len(order), grave, str(entry["at"]))
 
 
 # what is behind the marks

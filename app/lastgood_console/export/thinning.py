@@ -7,6 +7,7 @@ failed check, a finding or a save that is not trusted is always drawn, alone or 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -129,10 +130,10 @@ def _passes(group: Entries, pixel: float) -> TimelineEntry:
 
 
 def _saves(entries: Entries, pixel: float, kept: frozenset[Save]) -> Iterator[TimelineEntry]:
-    """Yield every save that is not trusted, those that are kept, and the trusted ones that have room beside them."""
+    """Yield the saves that are not trusted, those that are kept, and the trusted ones that have room beside them."""
     named = [e for e in entries if (e.attempt, e.step) in kept]
     odd = [e for e in entries if e.tone != "trusted" and (e.attempt, e.step) not in kept]
-    counted = [_counted(group) for group in _groups(odd, NEAR_MARKS * pixel, lambda e: (e.tone, e.kind))]
+    counted = [_counted(group) for group in _groups(odd, NEAR_MARKS * pixel, lambda e: ())]
     grave = [_unix(e.at) for e in counted]  # a trusted one, though named, hides none of these
     named = [e for e in named if e.tone != "trusted" or all(abs(_unix(e.at) - x) >= NEAR_MARKS * pixel for x in grave)]
     fixed = sorted((*named, *counted), key=place)
@@ -152,11 +153,15 @@ def _saves(entries: Entries, pixel: float, kept: frozenset[Save]) -> Iterator[Ti
 
 
 def _counted(group: Entries) -> TimelineEntry:
+    """Return saves at one place as one mark, as grave as the gravest of them."""
     if len(group) == 1:
         return group[0]
+    gravest = max(group, key=lambda e: IMPORTANCE.get(e.tone, 0))
     steps = [step_text(e.step) for e in (group[0], group[-1]) if e.step is not None]
-    first = group[0].text.partition(": ")[2]
-    return replace(group[0], text=f"{len(group)} saves, steps {' to '.join(steps)}: {first}")
+    each = ", ".join(f"{count} {tone}" for tone, count in Counter(e.tone for e in group).items())
+    return replace(
+        gravest, at=group[0].at, until=group[0].at, text=f"{len(group)} saves, steps {' to '.join(steps)}: {each}"
+    )
 
 
 # everything else
