@@ -157,6 +157,9 @@ def test_the_address_cuts_the_list_down(tmp_path: Path) -> None:
     assert listed_at(run="(no run)", severity="warning") == {"GoodputLow"}
     assert listed_at(severity="nonsense") == {"GoodputLow", "LedgerStale", "StepStalled"}
     assert listed_at(run="nothing") == set()
+    unknown = "No run here is called <b>nothing</b>, and no alert of the last 7 days names it."
+    assert unknown in shown(open_page(state, fleet=found, page="alerts", run="<b>nothing</b>"))
+    assert "No run here" not in shown(open_page(state, fleet=found, page="alerts", run="quiet"))
 
 
 def test_a_burst_is_one_row_with_a_way_to_all_of_it(tmp_path: Path) -> None:

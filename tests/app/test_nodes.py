@@ -37,7 +37,11 @@ def test_a_device_is_accused_over_all_runs_under_whatever_rank() -> None:
 
 
 def test_one_incident_is_said_once_and_an_old_one_no_more() -> None:
-    assert headline(rows([states.gradient()], NOW)) == "node-b lied once in 90 days."
+    once = rows([states.gradient()], NOW)
+    assert headline(once) == "node-b lied once in 90 days."
+    (accused,) = (row for row in once if row.quarter)
+    other = replace(accused, place=replace(accused.place, node="node-z"))
+    assert headline([*once, other]) == "2 nodes lied once each in 90 days."
     later = rows([states.gradient()], NOW + 8 * 86_400)
     assert [len(later[0].week), len(later[0].quarter)] == [0, 1]
     assert headline(rows([states.gradient()], NOW + 91 * 86_400)) == "No device is accused."

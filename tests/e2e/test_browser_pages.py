@@ -68,7 +68,7 @@ def httpx_time(console: Console) -> float:
 PAGES = {
     "/checkpoints?run=fleet": "Resume fleet from step 50.",
     "/alerts": "One critical alert stands.",
-    "/nodes": "lied once in 90 days.",
+    "/nodes": "2 nodes lied once each in 90 days.",
     "/": "A critical alert stands outside these runs: LedgerStale.",
 }
 

@@ -115,7 +115,7 @@ def matching(found: Iterable[DeviceRow], wanted: str) -> list[DeviceRow]:
 
 
 def headline(found: Sequence[DeviceRow]) -> str:
-    """Return the head of the page: the worst node, or that there is none."""
+    """Return the head of the page: the worst node, how many are as bad as it, or that there is none."""
     if not found:
         return "No device is known yet."
     by_node = _by_node(found)
@@ -123,8 +123,15 @@ def headline(found: Sequence[DeviceRow]) -> str:
         named = [row for row in found if row.undecided]
         return "No device is accused." if not named else "No device is accused; the evidence names candidates."
     node, incidents = max(by_node.items(), key=lambda item: (len(item[1]), max(item[1].values())))
-    if len(incidents) > 1:
-        return f"{node} has lied {len(incidents)} times in 90 days. Keep it drained."
+    times = len(incidents)
+    alike = sum(len(others) == times for others in by_node.values())
+    if alike > 1:  # the line below names them
+        often = (
+            f"have lied {times} times each in 90 days. Keep them drained" if times > 1 else "lied once each in 90 days"
+        )
+        return f"{alike} nodes {often}."
+    if times > 1:
+        return f"{node} has lied {times} times in 90 days. Keep it drained."
     return f"{node} lied once in 90 days."
 
 

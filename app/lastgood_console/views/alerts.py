@@ -1,6 +1,6 @@
 """Alerts: every alert of the last week, of all runs and of none; what stands first, what was resolved or lost after."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from urllib.parse import urlsplit
 
 import streamlit as st
@@ -35,9 +35,11 @@ ROW_HEIGHT = 30
 MOST_SEEN = 15  # rows of a plain table without scrolling in it
 
 
-def filters(found: Listed, asked: dict[str, str]) -> None:
-    """Draw what the list can be cut down to; the address holds it."""
+def filters(found: Listed, asked: dict[str, str], known: Collection[str]) -> None:
+    """Draw what the list can be cut down to; the address holds it. ``known``: the runs that there are."""
     runs = sorted({event.run for event in (*found.standing, *found.over)} - {FLEET})
+    if asked["run"] and asked["run"] not in (NO_RUN, *runs, *known):  # nothing of it stands, and that says nothing
+        st.html(empty(f"No run here is called {escape(asked['run'])}, and no alert of the last 7 days names it."))
     with st.container(horizontal=True, key="lg-filters"):
         address_choice("Severity", "severity", ("all", *SEVERITIES), asked["severity"] or "all", usual="all")
         offered = dict.fromkeys(("all", NO_RUN, *runs, asked["run"] or "all"))
@@ -117,7 +119,7 @@ def page() -> None:
         nothing_yet()
         return
     asked = what_is_asked()
-    filters(found, asked)
+    filters(found, asked, snapshot.states)
     lists(chosen(found, **asked), snapshot, now, apart=bool(asked["rule"]))
 
 
