@@ -1,12 +1,13 @@
 """Measure what the default checks cost a training step.
 
-    python benchmarks/overhead.py [--quick] [--steps N] [--replica-every N] [--replay-every N]
+    python benchmarks/overhead.py [--quick] [--steps N] [--replica-every N] [--replay-every N] [--at-rest-every N]
 
 Two ranks of one thread each (gloo, ``DistributedDataParallel``), on two node names so that replay has a partner. Each
 process trains two identical models on identical batches, one watched and one plain, step by step in turn; which comes
 first alternates. So both see the same noise of the machine, and a cost is the median over pairs of neighbours.
 
-A pair is sorted by the checks that ran in it, as the monitor's own counters say. The cost of a check is what its pairs
+A pair is sorted by the checks that ran in it, as the monitor's own counters say; ``state`` is the replica check that
+reads the optimizer state as well, at every ``STATE_EVERY`` steps. The cost of a check is what its pairs
 cost beyond the others, and its share is that cost at the default cadence. Both by wall clock (the slower rank) and by
 processor time (the sum of both), which other programs on the machine disturb less.
 
@@ -39,7 +40,8 @@ import lastgood
 from lastgood.config import Config
 from lastgood.demo.train import leave
 
-CHECKS = ("finite", "conservation", "replica", "replay")
+CHECKS = ("finite", "conservation", "replica", "replay", "at_rest")
+STATE_EVERY = 11
 WORLD = 2
 VOCABULARY = 256
 WARM_UP = 3
@@ -55,13 +57,14 @@ class Settings:
     steps: int = 120
     replica_every: int = 10
     replay_every: int = 40
+    at_rest_every: int = 7
     width: int = 384
     layers: int = 6
     rows: int = 8
     length: int = 128
 
 
-QUICK = Settings(steps=12, replica_every=3, replay_every=6, width=32, layers=1, rows=2, length=16)
+QUICK = Settings(steps=24, replica_every=3, replay_every=6, at_rest_every=4, width=32, layers=1, rows=2, length=16)
 
 
 class Cost(NamedTuple):
@@ -150,6 +153,8 @@ def measure(settings: Settings, rank: int, run_dir: str) -> dict[str, Any]:
         registry=registry,
         replica_every=settings.replica_every,
         replay_every=settings.replay_every,
+        at_rest_every=settings.at_rest_every,
+        state_every=STATE_EVERY,
         node=f"node-{rank}",
         metrics_address="127.0.0.1",
     )
@@ -159,7 +164,8 @@ def measure(settings: Settings, rank: int, run_dir: str) -> dict[str, Any]:
         before = counts(registry)
         order = (watched, plain) if step % 2 else (plain, watched)
         costs = {training: training.step(step) for training in order}
-        ran = tuple(name for name in ("replica", "replay") if counts(registry)[name] > before[name])
+        ran = tuple(name for name in ("replica", "replay", "at_rest") if counts(registry)[name] > before[name])
+        ran += ("state",) if step % STATE_EVERY == 0 else ()
         pairs.append(Pair(costs[watched], costs[plain], ran))
     runs = counts(registry)
     monitor.close()
@@ -205,8 +211,18 @@ def report(settings: Settings, ranks: list[dict[str, Any]]) -> dict[str, Any]:
         "parameters": ranks[0]["parameters"],
         "tokens_per_rank_and_step": settings.rows * settings.length,
         "steps": settings.steps,
-        "cadence_measured": {"replica": settings.replica_every, "replay": settings.replay_every},
-        "cadence_default": {"replica": Config().replica_every, "replay": Config().replay_every},
+        "cadence_measured": {
+            "replica": settings.replica_every,
+            "replay": settings.replay_every,
+            "at_rest": settings.at_rest_every,
+            "state": STATE_EVERY,
+        },
+        "cadence_default": {
+            "replica": Config().replica_every,
+            "replay": Config().replay_every,
+            "at_rest": Config().at_rest_every,
+            "state": Config().state_every,
+        },
         "runs": runs,
         "same_weights_as_unwatched": same,
         "wall": shares(pairs, lambda cost: cost.wall_seconds),
@@ -227,11 +243,15 @@ def shares(pairs: list[Pair], seconds: Callable[[Cost], float]) -> dict[str, Any
     every = over(())
     replica = over(("replica",)) - every
     replay = over(("replica", "replay")) - every - replica  # weights are compared just before every replay
+    at_rest = over(("at_rest",)) - every
+    state = over(("replica", "state")) - every - replica
     default = Config()
     costs = {
         "finite_and_conservation": (every, 1),
         "replica": (replica, default.replica_every),
         "replay": (replay, default.replay_every),
+        "at_rest": (at_rest, default.at_rest_every),
+        "state": (state, default.state_every),
     }
     each = {
         name: {"milliseconds": 1e3 * cost, "every_steps": cadence, "share_of_run": cost / cadence / plain}
@@ -248,7 +268,10 @@ def shares(pairs: list[Pair], seconds: Callable[[Cost], float]) -> dict[str, Any
 def settings_from(given: argparse.Namespace) -> Settings:
     if given.quick:
         return QUICK
-    return Settings(steps=given.steps, replica_every=given.replica_every, replay_every=given.replay_every)
+    return Settings(
+        steps=given.steps, replica_every=given.replica_every, replay_every=given.replay_every,
+        at_rest_every=given.at_rest_every,
+    )  # fmt: skip
 
 
 def main() -> int:
@@ -258,6 +281,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=default.steps)
     parser.add_argument("--replica-every", type=int, default=default.replica_every)
     parser.add_argument("--replay-every", type=int, default=default.replay_every)
+    parser.add_argument("--at-rest-every", type=int, default=default.at_rest_every)
     settings = settings_from(parser.parse_args())
     with tempfile.TemporaryDirectory() as folder:
         spawn(work, (settings, folder), nprocs=WORLD)  # type: ignore[no-untyped-call]
