@@ -54,7 +54,7 @@ def timeline_spec(lanes: Sequence[str], name: ThemeName) -> Spec:
     """Return the specification of a timeline with these lanes, in the colours of a theme, without its data."""
     height = LANE_HEIGHT * len(lanes)
     y = _y(lanes, height)
-    layers = [*_band(height, name), *_spans(y), *_marks(y), *_labels(y), _now(name), _frame(height)]
+    layers = [*_band(height, name), *_spans(y), *_marks(y), *_labels(y, name), _now(name), _frame(height)]
     return {
         "height": height, "width": "container", "padding": {"left": 0, "right": 4, "top": 2, "bottom": 2},
         "layer": layers, "config": config_of(name),
@@ -125,19 +125,23 @@ def _marks(y: Spec) -> list[Spec]:
     ]  # fmt: skip
 
 
-def _labels(y: Spec) -> list[Spec]:
+def _labels(y: Spec, name: ThemeName) -> list[Spec]:
+    """Return the texts. What stands beside a mark has a rim of the ground around it, or lines would strike it out."""
     said: Spec = {"baseline": "middle", "fontSize": 11, "tooltip": None}
     colour = {"y": y, "color": _own("ink")}
     right, left = f"{_RIGHT} ? datum.label : ''", f"!({_RIGHT}) && {_LEFT} ? datum.label : ''"
     inside = f"{_INSIDE} >= datum.w ? datum.label : {_INSIDE} >= datum.short_w ? datum.short : ''"
+    at_right = said | {"align": "left", "dx": {"expr": "datum.dx"}, "dy": {"expr": "datum.dy"}}
+    at_left = said | {"align": "right", "dx": {"expr": "-datum.dx"}, "dy": {"expr": "datum.left_dy"}}
+    ground = theme(name)["bg"]
+    rim: Spec = {"color": ground, "stroke": ground, "strokeWidth": 3, "strokeOpacity": 0.8, "strokeJoin": "round"}
+    sides = ((right, _AT, at_right), (left, "scale('x', datum.start)", at_left))
     return [
         _text("names", inside, _AT, colour, said | {"align": "left", "dx": 6}),
-        _text("labels", right, _AT, colour, said | {"align": "left", "dx": {"expr": "datum.dx"},
-                                                    "dy": {"expr": "datum.dy"}}),
-        _text("labels", left, "scale('x', datum.start)", colour,
-              said | {"align": "right", "dx": {"expr": "-datum.dx"}, "dy": {"expr": "datum.left_dy"}}),
+        *(_text("labels", text, x, {"y": y}, style | rim) for text, x, style in sides),
+        *(_text("labels", text, x, colour, style) for text, x, style in sides),
         _text("steps", f"{_RIGHT} ? datum.label : ''", _AT, colour, said | {"align": "left", "dx": 3}),
-    ]  # fmt: skip
+    ]
 
 
 def _text(data: str, text: str, x: str, encoding: Spec, style: Spec) -> Spec:
