@@ -19,7 +19,6 @@ st.set_page_config(page_title="lastgood", page_icon=f"data:image/png;base64,{ico
 st.logo(str(HERE / "assets" / "wordmark.svg"), size="medium")
 st.html(stylesheet())
 gate()
-st.html(copy_script(), unsafe_allow_javascript=True)  # our own words alone
 
 overview = st.Page("views/overview.py", title="Overview", default=True)
 incident = st.Page("views/incident.py", title="Incident", url_path="incident")
@@ -34,3 +33,4 @@ with st.container(key="lg-tools", horizontal=True):
 if gone := gone_note((snapshot := news()[0]).gone, snapshot.read_at):
     st.html(gone)
 page.run()
+st.html(copy_script(), unsafe_allow_javascript=True)  # our own words alone; last, since it takes a line of the page

@@ -111,6 +111,7 @@ def test_the_first_screenful_of_an_incident_fits_1440_by_900(browser: Browser, c
         box = visit.page.locator(".lg-key").bounding_box()
         assert box is not None
         assert box["y"] + box["height"] <= 900
+        assert visit.page.locator(".st-key-lg-crumb").bounding_box()["y"] < 70, "nothing unseen takes room above"  # type: ignore[index]
         for word in ("RESUME FROM", "DO NOT USE", "WHY", "AGAINST", "UNKNOWN", "DO"):
             expect(visit.page.get_by_text(word, exact=True)).to_be_visible()
 
