@@ -39,10 +39,10 @@ def test_the_fingerprint_sees_every_fault_class_where_an_xor_is_blind() -> None:
 @pytest.mark.torchrun
 def test_every_default_check_runs_while_its_cost_is_measured() -> None:
     report = report_of("overhead.py", "--quick")
-    assert set(report["runs"]) == {"finite", "conservation", "replica", "replay"}
+    assert set(report["runs"]) == {"finite", "conservation", "replica", "replay", "at_rest"}
     assert min(report["runs"].values()) > 0
     assert report["same_weights_as_unwatched"]
-    assert report["cadence_default"] == {"replica": 50, "replay": 200}
+    assert report["cadence_default"] == {"replica": 50, "replay": 200, "at_rest": 100, "state": 200}
     for clock in ("wall", "cpu"):
         assert report[clock]["plain_step_milliseconds"] > 0
         parts = sum(row["share_of_run"] for row in report[clock]["checks"].values())
