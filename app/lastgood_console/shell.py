@@ -27,6 +27,8 @@ ALERTS_PAGE: Final = "views/alerts.py"
 NODES_PAGE: Final = "views/nodes.py"
 OVERVIEW_PAGE: Final = "views/overview.py"
 _ASKED: Final = "asked-for"
+_MOST_SAID: Final = 40
+"""Characters of a strange address that are said again."""
 
 
 def theme_name() -> ThemeName:
@@ -109,6 +111,16 @@ def address_choice(
         label, options, key=key, format_func=words, on_change=_into_address, args=(key, name, usual, clears),
         label_visibility=seen,
     )  # fmt: skip
+    if note := not_offered(name, st.query_params.get(name, ""), options):
+        st.html(f'<span class="lg-caption">{escape(note)}</span>', width="content")
+
+
+def not_offered(name: str, said: str, options: Sequence[str]) -> str:
+    """Return what to say of an address that asks for what is no choice; "" when it asks for one, or for nothing."""
+    if not said or said in options:
+        return ""
+    shown = said if len(said) <= _MOST_SAID else f"{said[:_MOST_SAID]}…"
+    return f"{name}={shown} of the address is none of these: ignored"
 
 
 def address_text(label: str, name: str, *, width: int) -> str:

@@ -62,7 +62,7 @@ def trust_table(state: RunState) -> None:
     shown = len(found) if every else min(len(found), MOST_ROWS)
     st.html(section("Saved checkpoints", f"newest first · {shown} of {len(found)} · times in UTC"))
     with st.container(horizontal=True, vertical_alignment="bottom", key="lg-trust-filter"):
-        if len(kinds) > 2:
+        if len(kinds) > 2 or "trust" in st.query_params:
             address_choice("Trust", "trust", kinds, trust, usual="all")
         if len(found) > MOST_ROWS:
             rows = {"newest": f"newest {MOST_ROWS}", "all": f"all {len(found)}, as plain text"}
