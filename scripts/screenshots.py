@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -82,7 +81,7 @@ def stack(runs: Path) -> Iterator[tuple[str, str]]:
             raise RuntimeError(f"the stack did not get so far: {said}")
         yield address[1], run[1]
     finally:
-        process.send_signal(signal.SIGINT)
+        process.terminate()  # also where SIGINT is ignored, as in the background of a shell
         process.communicate(timeout=60)
 
 
