@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -187,6 +188,16 @@ def test_a_folder_with_a_hostile_name_has_a_plain_one_here_and_links_that_work(c
     for number in range(len(NAMES)):
         for address in listed[f"run-{number}"]["incidents"][0]["exports"].values():
             assert console.get(address).status_code == 200
+
+
+def test_a_run_that_wrote_its_last_long_ago_says_when_and_one_that_ended_does_not(tmp_path: Path) -> None:
+    for made in (story("over"), History(run="quiet").start().save(0).audit(1, phase="first")):
+        folder = run_directory(tmp_path, made)
+        for file in folder.rglob("*.jsonl"):
+            os.utime(file, (1_700_000_000, 1_700_000_000))
+    with Console(tmp_path) as console:
+        said = {run["run"]: (run["active"], run["heard_at"]) for run in read(console, "/api/runs")["runs"]}
+    assert said == {"over": (False, None), "quiet": (True, "2023-11-14T22:13:20.000000Z")}
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from lastgood.state import Checkpoint, Incident, LastGood, RunState
 from lastgood_console.components.devices import DeviceRow
+from lastgood_console.components.heads import rfc3339
 from lastgood_console.export.document import as_data
 from lastgood_console.export.formats import FORMATS
 
@@ -26,11 +27,12 @@ class Page:
         return {name: part, "total": len(found), "limit": self.limit, "offset": self.offset}
 
 
-def run(state: RunState, base: str) -> dict[str, Any]:
-    """Return a run in a few words. ``base``: the path prefix of this server."""
+def run(state: RunState, base: str, heard_at: float | None = None) -> dict[str, Any]:
+    """Return a run in a few words. ``base``: the path prefix of this server; ``heard_at``: see :class:`Snapshot`."""
     return {
         "run": state.run,
         "active": state.active,
+        "heard_at": None if heard_at is None else rfc3339(heard_at),
         "attempt": state.attempt.number if state.attempt else None,
         "step": state.attempt.last_step if state.attempt else None,
         "last_good": last_good(state.last_good),

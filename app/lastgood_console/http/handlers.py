@@ -78,9 +78,10 @@ class Handlers:
 
     async def list_runs(self, request: Request, query: Mapping[str, Any]) -> Response:
         """List runs and their incidents."""
-        base, states = self._served.base, list(self._store.snapshot().states.values())
-        page = answers.Page(**query).of("runs", states)
-        return as_json(page | {"runs": [answers.run(state, base) for state in page["runs"]]})
+        base, snapshot = self._served.base, self._store.snapshot()
+        page = answers.Page(**query).of("runs", list(snapshot.states.values()))
+        shown = [answers.run(state, base, snapshot.heard_at.get(state.run)) for state in page["runs"]]
+        return as_json(page | {"runs": shown})
 
     async def list_incidents(self, request: Request, query: Mapping[str, Any]) -> Response:
         """List the incidents of a run."""

@@ -26,8 +26,9 @@ ZONED_TIME: Final = (
     r"^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?"
     r"(Z|[+-](0[0-9]|1[0-3]):[0-5][0-9])$"
 )
-
 """A date that exists in every month of every year: a pattern cannot know February."""
+_ACTIVE: Final = "No end of it was told. A run that died without a word stays active: see heard_at."
+_HEARD: Final = "When an active run last wrote, RFC 3339, UTC; null where it has ended, or where that is unknown."
 _EVENT_TIME: Final[Schema] = {"type": "string", "pattern": ZONED_TIME.replace(r"(\.[0-9]{1,9})?", r"\.[0-9]{6}")
                               .replace("(Z|[+-](0[0-9]|1[0-3]):[0-5][0-9])", "Z")}  # fmt: skip
 
@@ -75,7 +76,8 @@ def _state() -> dict[str, Schema]:
             exports=fields("Where each format is, on this server.", **dict.fromkeys(FORMATS, TEXT)),
         ),
         "Run": fields(
-            run=TEXT, active=FLAG, attempt={"type": ["integer", "null"]}, step={"type": ["integer", "null"]},
+            run=TEXT, active=FLAG | {"description": _ACTIVE}, heard_at=nullable(TIME | {"description": _HEARD}),
+            attempt={"type": ["integer", "null"]}, step={"type": ["integer", "null"]},
             last_good=nullable(ref("LastGood")), incidents=items(ref("Incident"), "Newest first."),
         ),
         "Checkpoint": document.schema()["properties"]["checkpoints"]["items"],
