@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +28,7 @@ class Watch:
     def __init__(self, places: Sequence[Path]) -> None:
         self._places = places
         self._resolved: dict[Path, Path] = {}  # of each place that was there once
+        self._devices: dict[Path, int] = {}  # the file system that it then lay on
         self._gone: dict[Path, float] = {}
         self._known: dict[str, Path] = {}  # every run that was found once
         self._runs: dict[str, float | None] = {}
@@ -40,11 +42,18 @@ class Watch:
     def look(self, now: float) -> None:
         """See which places are there. ``now``: unix seconds."""
         for place in self._places:
-            if os.path.isdir(place):  # unlike Path.is_dir it takes a stale file handle for an absence
-                self._resolved[place] = place.resolve()
+            device = _device_of(place)
+            if device is not None and not self._is_bare_mount_point(place, device):
+                self._resolved[place], self._devices[place] = place.resolve(), device
                 self._gone.pop(place, None)
             elif place in self._resolved:
                 self._gone.setdefault(place, now)
+
+    def _is_bare_mount_point(self, place: Path, device: int) -> bool:
+        """Tell whether a folder is what an unmounted file system leaves: empty, and on another file system than it."""
+        with suppress(OSError):
+            return self._devices.get(place, device) != device and not os.listdir(place)
+        return False
 
     def covers(self, path: Path | None) -> bool:
         """Tell whether a run directory lies in a place that is gone."""
@@ -64,3 +73,11 @@ class Watch:
         self._known |= found
         self._kept = frozenset(kept)
         return {**found, **kept}
+
+
+def _device_of(place: Path) -> int | None:
+    """Return the file system that a folder lies on; None where there is no folder, or a stale file handle of one."""
+    try:
+        return os.stat(place).st_dev if os.path.isdir(place) else None
+    except OSError:
+        return None

@@ -1,10 +1,12 @@
 """The ledger: it follows every run, folds what is new, and one broken run hides no other."""
 
 import gc
+import os
 import random
 from collections.abc import Iterable
 from pathlib import Path
 from shutil import copytree
+from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
 from uuid import uuid4
@@ -506,6 +508,28 @@ def test_a_folder_that_goes_keeps_its_runs_as_last_read_and_ages_until_it_is_bac
     ledger.refresh()
     assert (ledger.last_read_at, ledger.gone) == (1100.0, Gone())
     assert health(ledger, 1101.0)[0] == 200
+
+
+def test_an_empty_mount_point_is_a_folder_that_went_and_an_empty_folder_is_not(tmp_path: Path) -> None:
+    """A link stands for the mount: what it leads to lies on another file system, as what was mounted did."""
+    place, below = tmp_path / "runs", tmp_path / "below"
+    below.mkdir()
+    with TemporaryDirectory(dir="/dev/shm") as mounted:
+        assert os.stat(mounted).st_dev != os.stat(below).st_dev
+        Training(Path(mounted) / "llama").start()
+        place.symlink_to(mounted)
+        ledger = Ledger([place], clock=lambda: 1000.0)
+        ledger.refresh()
+        place.unlink()
+        place.symlink_to(below)
+        ledger.refresh()
+        assert (list(ledger.runs()), ledger.gone) == (["llama"], Gone({place: 1000.0}, frozenset({"llama"}), {}))
+        Training(below / "other", "other").start()  # somebody goes on there
+        ledger.refresh()
+        assert (list(ledger.runs()), ledger.gone) == (["other"], Gone({}, frozenset(), {"llama": 1000.0}))
+        (below / "other").rename(tmp_path / "elsewhere")
+        ledger.refresh()
+        assert (list(ledger.runs()), ledger.gone.places) == ([], {})
 
 
 def test_a_run_directory_that_goes_is_remembered_with_when_it_was_last_there(tmp_path: Path) -> None:
