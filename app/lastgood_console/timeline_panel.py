@@ -40,7 +40,7 @@ def timeline_panel(state: RunState, incident: Incident) -> Frame:
     """Draw the timeline; return the shown time."""
     frame = shown_frame(state, incident)
     st.html(section("Timeline", "drag to move, Ctrl and scroll to zoom, double-click to reset · UTC, steps beside it"))
-    _choice(frame)
+    _choice(frame, others=len(state.incidents) > 1)
     key = f"timeline-{incident.run}-{incident.id}-{_scope()}-{st.session_state.get(_TURNS, 0)}"
     picture, words = timeline_picture(state, incident, frame, theme_name()), spoken(state, incident)
     st.vega_lite_chart(
@@ -50,8 +50,8 @@ def timeline_panel(state: RunState, incident: Incident) -> Frame:
     return frame
 
 
-def _choice(frame: Frame) -> None:
-    """Draw the scopes, and moving and zooming for those who use a keyboard."""
+def _choice(frame: Frame, *, others: bool) -> None:
+    """Draw the scopes, and moving and zooming for those who use a keyboard. ``others``: the run has more incidents."""
     with st.container(horizontal=True, vertical_alignment="center", key="lg-frame"):
         address_choice(
             "Shown time", "scope", tuple(SCOPES), _scope(), usual="incident", words=SCOPES.__getitem__,
@@ -63,7 +63,8 @@ def _choice(frame: Frame) -> None:
             st.button("Reset zoom", key="timeline-reset", on_click=_reset, type="tertiary")
         ignored = not frame.zoomed and any(st.query_params.get(name) for name in ZOOM_NAMES)
         odd = " · from and to of the address are not two times in order: ignored" if ignored else ""
-        st.html(f'<span class="lg-caption">{frame_words(frame)} UTC{odd}</span>')
+        alone = " · findings and alerts of this incident alone" if others and _scope() != "incident" else ""
+        st.html(f'<span class="lg-caption">{frame_words(frame)} UTC{alone}{odd}</span>')
 
 
 def _move(move: str, frame: Frame) -> None:

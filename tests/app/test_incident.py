@@ -215,6 +215,16 @@ def test_drawing_a_chart_does_not_change_what_the_cache_holds() -> None:
     assert drawn == before
 
 
+def test_a_wider_timeline_says_whose_findings_it_shows_where_a_run_has_several_incidents() -> None:
+    one = states.gradient()
+    two = replace(one, incidents=(*one.incidents, replace(one.incidents[0], id="r-other")))
+    note = "findings and alerts of this incident alone"
+    for scope in ("attempt", "run"):
+        assert note in shown(open_page(two, page="incident", scope=scope))
+        assert note not in shown(open_page(one, page="incident", scope=scope))
+    assert note not in shown(open_page(two, page="incident"))
+
+
 def test_an_address_that_makes_no_sense_shows_the_incident_s_own_time() -> None:
     plain = shown(open_page(states.gradient(), page="incident"))
     odd = {"from": "yesterday", "to": "<b>"}
