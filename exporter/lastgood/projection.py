@@ -65,10 +65,10 @@ def project(x: Tensor, *, key: int, scale: float | None = None) -> tuple[Tensor,
     start = 0
     try:
         _require_floating(flat)
-        signs = _tile_signs(flat.numel(), key, flat.device)
-        with _full_precision(flat.device.type):
+        signs = tile_signs(flat.numel(), key, flat.device)
+        with full_precision(flat.device.type):
             for start, piece in _pieces(flat):
-                block = _wide(piece)
+                block = widened(piece)
                 projection += _signed_sum(block, signs[start // TILE :])
                 squares += _square_sum(block)
                 if scale is not None:
@@ -82,15 +82,26 @@ def project(x: Tensor, *, key: int, scale: float | None = None) -> tuple[Tensor,
     return projection, squares
 
 
+def square_sum(x: Tensor) -> Tensor:
+    """Return the square sum of a floating-point tensor alone: 0-dim float64 on its device."""
+    _require_floating(x)
+    flat = x.detach().reshape(-1)
+    squares = torch.zeros((), dtype=torch.float64, device=flat.device)
+    for _, piece in _pieces(flat):
+        squares += _square_sum(widened(piece))
+    in_range = flat.device.type != "cpu" or _SQUARES_FLOOR < float(squares) < math.inf
+    return squares if in_range else _exact_square_sum(flat)
+
+
 def project_only(x: Tensor, *, key: int) -> Tensor:
     """Return the projection alone, for a second look at a bucket whose norm is known: 40 % of the time."""
     _require_floating(x)
     flat = x.detach().reshape(-1)
-    signs = _tile_signs(flat.numel(), key, flat.device)
+    signs = tile_signs(flat.numel(), key, flat.device)
     projection = torch.zeros((), dtype=torch.float64, device=flat.device)
-    with _full_precision(flat.device.type):
+    with full_precision(flat.device.type):
         for start, piece in _pieces(flat):
-            projection += _signed_sum(_wide(piece), signs[start // TILE :])
+            projection += _signed_sum(widened(piece), signs[start // TILE :])
     return projection
 
 
@@ -115,7 +126,7 @@ def tolerance(dtype: torch.dtype) -> float:
 
 
 @contextmanager
-def _full_precision(device_type: str) -> Iterator[None]:
+def full_precision(device_type: str) -> Iterator[None]:
     """Switch autocast off: a bfloat16 product would drown a fault in rounding.
 
     Not with ``torch.autocast``: its end clears the cache of casts, which all threads share, also that of the user's
@@ -135,7 +146,7 @@ def _pieces(flat: Tensor) -> Iterator[tuple[int, Tensor]]:
     yield from ((start, flat[start : start + size]) for start in range(0, flat.numel(), size))
 
 
-def _wide(piece: Tensor) -> Tensor:
+def widened(piece: Tensor) -> Tensor:
     """Return a piece in float32 or wider. Only narrower types are copied."""
     wide = torch.promote_types(piece.dtype, torch.float32) if piece.element_size() > 1 else torch.float32
     return piece.to(wide)
@@ -143,7 +154,7 @@ def _wide(piece: Tensor) -> Tensor:
 
 def _tile_sums(block: Tensor) -> Tensor:
     """Return the signed sum of each tile; the last may be a shorter one."""
-    tile = _tile(block.dtype, block.device)
+    tile = tile_of(block.dtype, block.device)
     whole = block.numel() // TILE * TILE
     sums, rest = torch.mv(block[:whole].view(-1, TILE), tile), block[whole:]
     return torch.cat([sums, torch.dot(rest, tile[: rest.numel()]).view(1)]) if rest.numel() else sums
@@ -174,12 +185,12 @@ def _exact_square_sum(flat: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=16)
-def _tile(dtype: torch.dtype, device: torch.device) -> Tensor:
+def tile_of(dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return the signs of the elements of a tile, +1 or -1."""
     return _signs(TILE, "lastgood.projection.tile", device).to(dtype)
 
 
-def _tile_signs(elements: int, key: int, device: torch.device) -> Tensor:
+def tile_signs(elements: int, key: int, device: torch.device) -> Tensor:
     """Return one float64 sign per tile: a window, placed by the key, of one sequence that all buckets share."""
     tiles = -(-elements // TILE)
     start = key % WINDOWS

@@ -24,8 +24,8 @@ def normal(size: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torc
 
 def sign_vector(size: int, key: int) -> torch.Tensor:
     """The whole vector of signs that the projection never builds."""
-    tile = projection._tile(torch.float64, torch.device("cpu"))
-    tiles = projection._tile_signs(size, key, torch.device("cpu"))
+    tile = projection.tile_of(torch.float64, torch.device("cpu"))
+    tiles = projection.tile_signs(size, key, torch.device("cpu"))
     return torch.outer(tiles, tile).reshape(-1)[:size]
 
 
@@ -48,7 +48,7 @@ def test_signs_are_balanced_and_differ_between_keys() -> None:
 
 
 def test_signs_are_pinned_so_that_every_rank_and_version_has_the_same() -> None:
-    tile = projection._tile(torch.float32, torch.device("cpu"))
+    tile = projection.tile_of(torch.float32, torch.device("cpu"))
     assert "".join("+" if s > 0 else "-" for s in tile.tolist()[:32]) == "+--++--+--+----++++--+++++++--++"
     x = torch.arange(1.0, 1001.0)
     assert float(project(x, key=7)[0]) == float(project(x.clone(), key=7)[0]) == -282.0
