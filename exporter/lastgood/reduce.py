@@ -16,7 +16,7 @@ Annotations in this module are evaluated on purpose: torch checks those of a com
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 import torch.distributed as dist
@@ -27,8 +27,9 @@ from lastgood.comm import World
 from lastgood.fingerprint import count_nonfinite
 from lastgood.injection_points import InjectionPoints
 from lastgood.projection import numbers_of, project, project_only
-from lastgood.stepvector import scale_floor, step_mark
+from lastgood.stepvector import StepFacts, scale_floor, step_mark
 from lastgood.user_hook import take_over
+from lastgood.verdict import Ruling
 
 NORM_EVERY: Final = 10
 """Steps between two norms of the reduced gradient: a picture for people, which a scrape samples anyway."""
@@ -44,6 +45,7 @@ class BucketView:
     reduced_square_sum: Tensor | None = None
     nonfinite: int = 0
     floor: float = 0.0
+    local: bool = True  # what was read before is this rank's own gradient, and counts in its norm
 
 
 @dataclass(slots=True)
@@ -59,6 +61,14 @@ class BackwardView:
     reduced_norm: float | None
     dtype: torch.dtype | None = None
     floors: tuple[float, ...] = ()
+    shards: "ShardViews | None" = None
+
+
+class ShardViews(Protocol):
+    """What this rank saw of buckets whose result is spread over the ranks."""
+
+    def rule(self, bucket: int, facts: StepFacts, limit: float) -> tuple[list[int], Ruling]:
+        """Return the ranks that hold a wrong part of the bucket's result, and what that says. Collective."""
 
 
 @dataclass(slots=True)
@@ -105,11 +115,16 @@ class ReduceWatch:
         self.device = next(ddp.module.parameters()).device
         self.scale = 1.0 / world.size
         self.inner = take_over(ddp) if lossless else None
-        self.measures = (plain or self.inner is not None) and self._register()
-        if not self.measures:
-            for parameter in ddp.module.parameters():
-                if parameter.requires_grad:
-                    parameter.register_post_accumulate_grad_hook(self._see_parameter)
+        self.measures = self._attach(plain or self.inner is not None)
+
+    def _attach(self, measurable: bool) -> bool:
+        """Place the hooks; tell whether the reduce is seen from inside."""
+        if measurable and self._register():
+            return True
+        for parameter in self.ddp.module.parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(self._see_parameter)
+        return False
 
     def _register(self) -> bool:
         """Register our hook; tell whether the wrapper took it (it cannot have a second one)."""
@@ -232,7 +247,7 @@ class ReduceWatch:
 
     def _squares(self, state: _State) -> tuple[Tensor, Tensor]:
         """Return the square sums of the local and of the reduced gradient."""
-        views = [*state.buckets.values(), *state.parameters]
+        views = [v for v in (*state.buckets.values(), *state.parameters) if v.local]
         none = torch.zeros(0, dtype=torch.float64, device=self.device)
         reduced = [v.reduced_square_sum for v in state.buckets.values() if v.reduced_square_sum is not None]
         local = torch.stack([v.square_sum for v in views]) if views else none
