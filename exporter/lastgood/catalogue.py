@@ -138,11 +138,14 @@ RUN_METRICS: Final = (
     _run("run_last_event_timestamp_seconds", "gauge", "seconds", "Unix time of the newest event",
          "Lines of progress count: a run that trains writes one every 30 s."),
     _run("check_due_step", "gauge", "steps", "Step by which a check should have passed again",
-         "Three cadences after the last pass or the start of the attempt. A check of every step is known to the ledger "
-         "by the progress lines: its cadence is theirs. Absent when the check is off or cannot run.",
+         "Three cadences after the last pass, the start of the attempt or a change of the cadence. A check of every "
+         "step is known to the ledger by the progress lines: its cadence is theirs. Absent when the check is off or "
+         "cannot run.",
          check=CHECKS),
     _run("check_interval_steps", "gauge", "steps", "Steps between two runs of a check",
-         "Absent when the check is off or cannot run.", check=CHECKS),
+         "The cadence in force: with a budget it changes. Absent when the check is off or cannot run.", check=CHECKS),
+    _run("check_time_ratio", "gauge", "ratio", "Share of step time that the checks take at the cadences in force",
+         "As the newest line of progress says it, measured in the last steps. Without the checks of saves."),
     _run("run_check_last_pass_step", "gauge", "steps", "Newest state of the newest attempt that passed a check",
          _NEVER, check=CHECKS),
     _run("findings_total", "counter", "", "Findings of the run", check=CHECKS),

@@ -42,7 +42,8 @@ def _status(
     passes = [*_round_passes(check, attempt, rounds), *_other_passes(check, attempt, journal, saves)]
     last, at = max(passes, default=(-1, ""))
     interval, reason = _cadence(check, attempt)
-    due = max(last, attempt.from_step) + LATE_AFTER * interval if interval is not None else None
+    since = max(last, attempt.from_step, attempt.cadence_since.get(check, 0))
+    due = since + LATE_AFTER * interval if interval is not None else None
     return CheckStatus(check, not reason, reason, interval, last, at or None, due, failures)
 
 

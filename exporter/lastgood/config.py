@@ -50,7 +50,9 @@ class Config:
     at_rest_every: int = 100
     """Steps between two at_rest samples of a part of weights and optimizer state; 0 switches the check off."""
     budget: float | None = None
-    """Share of step time that checks may take. Adaptive cadences come with a later release; must be None."""
+    """Share of step time that checks may take, such as ``0.01``: the cadences stretch, up to 16 times as long, until
+    all checks together stay under it, alike on every rank. Saves are not among them, and what runs in every step is
+    never switched off."""
     accumulation: int = 1
     """Micro-batches per optimizer step."""
     metrics_port: int = 9470
@@ -94,7 +96,8 @@ class Config:
         self._require_push()
         _require(devices_of.allowed(self.devices), "devices", self.devices, f"auto, off, {devices_of.FAKES}")
         _require(0.1 <= self.device_seconds <= 60, "device_seconds", self.device_seconds, "0.1 to 60 seconds")
-        _require(self.budget is None, "budget", self.budget, "None: adaptive cadences come with a later release")
+        fair = self.budget is None or 0 < self.budget < 1
+        _require(fair, "budget", self.budget, "a share of step time above 0 and below 1, such as 0.01, or None")
         _require(
             "://" not in self.run_dir,
             "run_dir",

@@ -44,7 +44,7 @@ AlertStatus = Literal["firing", "resolved", "lost", "no_data", "error", "truncat
 TYPES: Final = (
     "run.started", "run.ended", "check", "finding", "verdict",
     "checkpoint.started", "checkpoint.saved", "checkpoint.failed", "checkpoint.loaded",
-    "progress", "restart", "device.excursion", "alert", "note", "action", "injection",
+    "progress", "cadence", "restart", "device.excursion", "alert", "note", "action", "injection",
 )  # fmt: skip
 
 
@@ -187,10 +187,20 @@ class ProgressData(TypedDict, total=False):
 
     step: int
     step_seconds: float
+    check_share: float  # share of step time that checks take at the cadences in force, without saves
     seconds: dict[str, float]
     passed: dict[str, int]  # check -> last state step passed
     grad_norm: list[float]  # p10, p50, p90 of the ranks' local gradient norms
     extremes: list[tuple[int, float]]
+
+
+class CadenceData(TypedDict):
+    """``cadence``: the cadences in force from here on, where a budget has changed them; by rank 0."""
+
+    cadence: dict[str, int | None]  # as in RunStartedData
+    state_every: int | None
+    share: float  # share of step time that checks take at these cadences, as measured so far
+    budget: float
 
 
 class InjectionData(TypedDict, total=False):

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lastgood.at_rest import AtRest, Changed
+from lastgood.budget import LONGEST, Kind
+from lastgood.cadences import REVIEW_EVERY, Cadences
 from lastgood.config import Config
 from lastgood.findings import norm_spread
 from lastgood.fingerprint import TensorDigests, hex64
@@ -66,6 +68,8 @@ class Inspector:
         self.scaled = scaled
         self.ignored = ignored
         self.why_not = self._why_not(cannot)
+        self.cadences = Cadences(config, session.world, self.why_not)
+        self.spending = self.cadences.spending
         self._promised = promised
         self._reduced = frozenset(trained(module))
         self._may_differ = "replica" in cannot
@@ -87,11 +91,8 @@ class Inspector:
     # --- what runs, and when -----------------------------------------------------------------------------------------
 
     def cadence(self) -> dict[str, int | None]:
-        """Return check -> steps between two runs; None for a check that does not run."""
-        config = self.config
-        every = {"finite": 1, "conservation": 1, "replica": config.replica_every, "replay": config.replay_every,
-                 "at_rest": config.at_rest_every}  # fmt: skip
-        return {name: None if name in self.why_not else steps for name, steps in every.items()}
+        """Return check -> steps between two runs now; None for a check that does not run."""
+        return self.cadences.by_check()
 
     def _why_not(self, cannot: Mapping[str, str]) -> dict[str, str]:
         out: dict[str, str] = {}
@@ -117,32 +118,44 @@ class Inspector:
         """Tell whether step ``step`` is audited by replay: the attempt's first one and every cadence."""
         if self.replayer is None:
             return False
-        return step == self.start_step + 1 or step % self.config.replay_every == 0
+        return step == self.start_step + 1 or self.cadences.due("replay", step)
 
     def replica_due(self, step: int) -> bool:
         """Tell whether weights are compared in step ``step``; always just before a replay."""
         if "replica" in self.why_not:
             return False
-        return step % self.config.replica_every == 0 or self.state_due(step) or self.replay_due(step)
+        return self.cadences.due("replica", step) or self.state_due(step) or self.replay_due(step)
 
     def state_due(self, step: int) -> bool:
         """Tell whether the replica check of step ``step`` reads the optimizer state as well."""
-        every = self.config.state_every
-        return "replica" not in self.why_not and every > 0 and step % every == 0
+        return self.cadences.due("state", step)
 
     def at_rest_due(self, step: int) -> bool:
         """Tell whether step ``step`` is sampled for bits that change while nobody writes."""
-        return "at_rest" not in self.why_not and step % self.config.at_rest_every == 0
+        return self.cadences.due("at_rest", step)
 
     def before_forward(self, step: int) -> None:
         """Begin the sample of step ``step``, before its first forward. Not collective."""
         if self.at_rest_due(step):
-            self._at_rest.begin(self.shared_state(), step // self.config.at_rest_every - 1)
+            with self.spending.on("at_rest", runs=0):
+                self._at_rest.begin(self.shared_state(), step // self.cadences.every("at_rest") - 1)
 
     # --- the end of a synchronised backward --------------------------------------------------------------------------
 
     def after_backward(self, view: BackwardView, step: int, audit: bool) -> Decision:
         """Judge step ``step`` (in progress). ``audit``: this is its last synchronised backward."""
+        with self.spending.on("every_step"):
+            decision = self._judge_step(view, step)
+        if decision is None:
+            return PROCEED
+        if audit and decision.action in ("proceed", "record") and step != self._audited:
+            self._audited = step
+            decision = decision.worse(self._rest(step)).worse(self._audit(step))
+            self._review(step)
+        return decision
+
+    def _judge_step(self, view: BackwardView, step: int) -> Decision | None:
+        """Judge the numbers of every step. None: the ranks are at different ones, and nothing can be said."""
         facts = unpack(view.total, self.world.size, view.floors)
         self.judge.norms.append(view.local_norm)
         self.reduced_norm = self.reduced_norm if view.reduced_norm is None else view.reduced_norm
@@ -151,15 +164,26 @@ class Inspector:
             self.judge.say(
                 "The ranks are at different optimizer steps: no check ran. Call monitor.resume on all ranks."
             )
-            return PROCEED
+            return None
         self._learn_tolerance(view)
         decision = self._numbers(view, facts, step)
         if decision.action == "proceed":
             self.judge.skipped_in_a_row = 0
-        if audit and decision.action in ("proceed", "record") and step != self._audited:
-            self._audited = step
-            decision = decision.worse(self._rest(step)).worse(self._audit(step))
         return decision
+
+    def _review(self, step: int) -> None:
+        """Look at what the checks cost, and go on with the cadences that the budget allows. Collective with one."""
+        if (step - self.start_step) % REVIEW_EVERY:
+            return
+        with self.spending.on("every_step"):
+            change = self.cadences.review()
+        if change is not None and self.world.rank == 0:
+            self.session.publisher.write("cadence", change, step)
+        if alone := self.cadences.over():
+            self.judge.say(
+                f"budget={self.config.budget:g}: the checks of every step alone take {alone:.2%} of step time, and are "
+                f"never switched off; the others run up to {LONGEST} times rarer than configured"
+            )
 
     def _numbers(self, view: BackwardView, facts: StepFacts, step: int) -> Decision:
         self._count_nonfinite(view, facts)
@@ -308,6 +332,10 @@ class Inspector:
         """End the sample of step ``step`` on every rank, and judge it."""
         if not self.at_rest_due(step):
             return PROCEED
+        with self.spending.on("at_rest"):
+            return self._end_sample(step)
+
+    def _end_sample(self, step: int) -> Decision:
         (looked, mine), phase = self._second_look(), self._at_rest.phase
         rows = self.world.gather_ints([int(looked), int(mine is not None)])
         if not all(did for did, _ in rows):
@@ -343,15 +371,26 @@ class Inspector:
     def _audit(self, step: int) -> Decision:
         decision = PROCEED
         if self.replica_due(step):
-            decision = self._compare_weights("state" if self.state_due(step) else "loop", step - 1, step)
-            rows = self.world.gather_floats([self.judge.norms[-1]])
-            self.spread = norm_spread([row[0] for row in rows])
-        if self.replay_due(step) and self.replayer and self.recorder:
-            if self._replicas_differ(decision, self._audit_phase(step), step):
-                return decision
-            round_ = self.replayer.round(self.recorder.current[:1], actual=self.recorder.repeats_itself)
-            decision = decision.worse(self._judge_replay(round_, self._audit_phase(step), step))
+            kind = self._comparison(step)
+            with self.spending.on(kind, runs=int(kind != "replay")):
+                decision = self._compare_weights("state" if kind == "state" else "loop", step - 1, step)
+                rows = self.world.gather_floats([self.judge.norms[-1]])
+                self.spread = norm_spread([row[0] for row in rows])
+        if self.replay_due(step):
+            with self.spending.on("replay"):
+                decision = decision.worse(self._audit_by_replay(decision, step))
         return decision
+
+    def _comparison(self, step: int) -> Kind:
+        """Return which cadence the comparison of step ``step`` belongs to: its own, or that of the replay after it."""
+        return "state" if self.state_due(step) else "replica" if self.cadences.due("replica", step) else "replay"
+
+    def _audit_by_replay(self, replicas: Decision, step: int) -> Decision:
+        phase = self._audit_phase(step)
+        if self.replayer is None or self.recorder is None or self._replicas_differ(replicas, phase, step):
+            return PROCEED
+        round_ = self.replayer.round(self.recorder.current[:1], actual=self.recorder.repeats_itself)
+        return self._judge_replay(round_, phase, step)
 
     def _audit_phase(self, step: int) -> str:
         return "first" if step == self.start_step + 1 else "audit"

@@ -27,7 +27,7 @@ from lastgood import schema
 from lastgood.events import Event, plain, source_of, utc
 
 PROGRESS_BYTES: Final = 400
-_PROGRESS_TRIM: Final = ("extremes", "seconds", "grad_norm", "step_seconds")
+_PROGRESS_TRIM: Final = ("extremes", "seconds", "grad_norm", "check_share", "step_seconds")
 """Fields of ``progress`` that a line may lose, first to last, when it would be longer than 400 bytes."""
 _PER_STEP: Final = ("finite", "conservation")
 """Checks whose passes stand nowhere else between two saves: a line of progress loses them last."""

@@ -288,6 +288,7 @@ class Monitor:
                 step=lambda: self.step + 1,
                 plain=not name_of(self._ddp),
                 lossless=self._lossless,
+                spending=self.inspector.spending,
             )
             if not self._reduce.measures:
                 self.inspector.why_not.setdefault("conservation", "the job has a communication hook of its own")
@@ -375,7 +376,9 @@ class Monitor:
     def _inspect_locally(self) -> Decision:
         assert self._local is not None
         step = self.step + 1
-        return self.inspector.after_backward(self._local.view(self._loss_is_bad(), step), step, audit=True)
+        with self.inspector.spending.on("every_step"):
+            view = self._local.view(self._loss_is_bad(), step)
+        return self.inspector.after_backward(view, step, audit=True)
 
     def _after_step(self, number: int, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._guard.restore()
@@ -390,6 +393,7 @@ class Monitor:
         self._last_step_at = now
         if seconds is not None:
             self._mean_seconds = seconds if not self._mean_seconds else 0.9 * self._mean_seconds + 0.1 * seconds
+        self.inspector.spending.step(seconds)
         self.metrics.step(self.step, seconds, self._deadline())
         self.session.pusher.step()
         if self.world.rank == 0 and now - self._last_progress >= PROGRESS_SECONDS:
@@ -399,6 +403,8 @@ class Monitor:
                 "step_seconds": round(self._mean_seconds, 4),
                 "passed": self.inspector.judge.passed,
             }
+            if (share := self.inspector.cadences.share()) is not None:
+                facts["check_share"] = round(share, 5)
             self.publisher.progress(facts, self.step)
 
     def _deadline(self) -> float:

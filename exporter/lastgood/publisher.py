@@ -30,6 +30,7 @@ DELIVERED = (
     "run.ended",
     "check",
     "progress",
+    "cadence",
     "device.excursion",
 )
 

@@ -11,7 +11,7 @@ An alert is no sign of life: the one that says that a run is silent must not mak
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lastgood.event_digest import DigestOf, digest_of
@@ -41,6 +41,7 @@ LIFE: frozenset[str] = frozenset(
         "checkpoint.failed",
         "checkpoint.loaded",
         "progress",
+        "cadence",
     }
 )
 """Types that only a living attempt writes. Notes, alerts and actions may be about one that is long over."""
@@ -109,9 +110,22 @@ def attempts(journal: Journal, topologies: Mapping[int, tuple[Place, ...]]) -> d
     started = {event.attempt: event for event in reversed(journal.all("run.started"))}
     ended = {event.attempt: event for event in journal.all("run.ended")}
     return {
-        number: _attempt(number, started.get(number), ended.get(number), lives[number], topologies.get(number, ()))
+        number: _changed(
+            _attempt(number, started.get(number), ended.get(number), lives[number], topologies.get(number, ())),
+            [event for event in journal.all("cadence") if event.attempt == number],
+        )
         for number in sorted(lives)
     }
+
+
+def _changed(attempt: Attempt, changes: Iterable[Event]) -> Attempt:
+    """Return the attempt with the cadences in force, and since which step each of them is."""
+    cadence, since = dict(attempt.cadence), dict(attempt.cadence_since)
+    for event in sorted(changes, key=lambda e: (e.step or 0, e.time)):
+        for check, every in event.data.get("cadence", {}).items():
+            if cadence.get(check) != every:
+                cadence[check], since[check] = every, event.step or 0
+    return replace(attempt, cadence=cadence, cadence_since=since) if since else attempt
 
 
 def _lives(journal: Journal) -> dict[int, _Life]:

@@ -27,6 +27,7 @@ from lastgood.comm import World
 from lastgood.fingerprint import count_nonfinite
 from lastgood.injection_points import InjectionPoints
 from lastgood.projection import numbers_of, project, project_only
+from lastgood.spending import Spending
 from lastgood.stepvector import StepFacts, scale_floor, step_mark
 from lastgood.user_hook import take_over
 from lastgood.verdict import Ruling
@@ -87,6 +88,7 @@ class ReduceWatch:
     ``on_unchecked()`` is called for a backward that is reduced and cannot be checked (inside ``join``).
     ``on_error(exception)`` hears of our own failures, which never reach training. ``plain``: the wrapper has no hook of
     the user's; ``lossless``: it has one, whose result is the average. ``measures``: the reduce is seen from inside.
+    ``spending`` hears how long it all took.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class ReduceWatch:
         step: Callable[[], int],
         plain: bool = True,
         lossless: bool = False,
+        spending: Spending | None = None,
     ) -> None:
         self.ddp = ddp
         self.world = world
@@ -111,6 +114,7 @@ class ReduceWatch:
         self.on_error = on_error
         self.injector = injector
         self.step = step
+        self.spending = spending or Spending()
         self.state = _State()
         self.device = next(ddp.module.parameters()).device
         self.scale = 1.0 / world.size
@@ -233,6 +237,11 @@ class ReduceWatch:
 
     def _end(self) -> None:
         """End of the backward: one SUM all-reduce, then the decision."""
+        with self.spending.on("every_step"):
+            view = self._view()
+        self.on_backward(view)
+
+    def _view(self) -> BackwardView:
         state, self.state = self.state, _State()
         own = self._vector(state)
         total = self.world.sum_(own.clone())
@@ -243,7 +252,7 @@ class ReduceWatch:
         tail = numbers[2 * n :]
         floors = tuple(state.buckets[i].floor for i in sorted(state.buckets))
         norms = _norm(tail[:m]) or 0.0, _norm(tail[m:])
-        self.on_backward(BackwardView(numbers[:n], numbers[n : 2 * n], *norms, state.dtype, floors))
+        return BackwardView(numbers[:n], numbers[n : 2 * n], *norms, state.dtype, floors)
 
     def _squares(self, state: _State) -> tuple[Tensor, Tensor]:
         """Return the square sums of the local and of the reduced gradient."""
@@ -300,14 +309,16 @@ def _hook(watch: ReduceWatch, bucket: dist.GradBucket) -> torch.futures.Future[t
         return plain
     if bucket.is_last():  # a nested backward (activation checkpointing) may have run the first ones
         watch.queue()
-    watch.see_before(index, buffer)
+    with watch.spending.on("every_step"):
+        watch.see_before(index, buffer)
     step = watch.step()
     watch.injector.bucket(index, buffer, step)
 
     def done(future: torch.futures.Future[Any]) -> torch.Tensor:
         reduced = _value(future)
         watch.injector.reduced(index, reduced, step, watch.world.rank)
-        watch.see_after(index, reduced)
+        with watch.spending.on("every_step"):
+            watch.see_after(index, reduced)
         return reduced
 
     averaged: torch.futures.Future[torch.Tensor] = watch.reduce(bucket).then(done)

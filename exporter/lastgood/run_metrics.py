@@ -117,6 +117,7 @@ def run_rows(state: RunState, progress: ProgressData) -> Iterator[Row]:
     yield from _attempt_rows(state, progress)
     if state.attempt is not None:
         yield from _check_rows(state.checks, state.attempt, progress)
+        yield "check_time_ratio", (), progress.get("check_share")
     yield from _finding_rows(state)
     yield from incident_rows(state.incidents)
     yield from _checkpoint_rows(state)

@@ -44,8 +44,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
                          "fingerprint": "ab" * 16, "checks": {"replica": "passed", "replay": "not_run"}},
     "checkpoint.failed": {**SAVE, "reason": "integrity", "checks": {"replica": "failed"}},
     "checkpoint.loaded": {**SAVE, "parent": None},
-    "progress": {"step": 100, "step_seconds": 0.1, "seconds": {"productive": 3.0}, "passed": {"finite": 100},
-                 "grad_norm": [0.1, 0.2, "NaN"], "extremes": [[3, 2.0]]},
+    "progress": {"step": 100, "step_seconds": 0.1, "check_share": 0.01, "seconds": {"productive": 3.0},
+                 "passed": {"finite": 100}, "grad_norm": [0.1, 0.2, "NaN"], "extremes": [[3, 2.0]]},
+    "cadence": {"cadence": {"replay": 800, "at_rest": None}, "state_every": None, "share": 0.01, "budget": 0.01},
     "restart": {"reason": "integrity", "seconds": 2.0, "lost_steps": 50, "excluded": ["node-b"]},
     "device.excursion": {"excursion": "thermal_margin-3-1", "state": "ended", "nature": "thermal_margin",
                          "sensor": "margin", "value": 3.0, "limit": 5.0, "unit": "celsius", "started": utc(1.0),
@@ -91,8 +92,8 @@ def test_every_shipped_schema_is_a_valid_json_schema_and_compiles(name: str) -> 
     [
         ("run.started", events.RunStartedData), ("run.ended", events.RunEndedData), ("check", events.CheckData),
         ("finding", events.FindingData), ("verdict", events.VerdictData), ("checkpoint.saved", events.CheckpointData),
-        ("progress", events.ProgressData), ("restart", events.RestartData), ("note", events.NoteData),
-        ("action", events.ActionData), ("injection", events.InjectionData),
+        ("progress", events.ProgressData), ("cadence", events.CadenceData), ("restart", events.RestartData),
+        ("note", events.NoteData), ("action", events.ActionData), ("injection", events.InjectionData),
         ("device.excursion", events.ExcursionData), ("alert", events.AlertData),
     ],
 )  # fmt: skip

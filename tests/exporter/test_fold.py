@@ -222,6 +222,28 @@ def test_a_check_is_due_three_intervals_after_its_last_pass_or_the_attempts_star
     assert (checks["conservation"].due_step, checks["at_rest"].reason) == (None, "switched off")
 
 
+def changed(history: History, step: int, **every: int) -> History:
+    cadence = {"finite": 1, "conservation": 1, "replica": 50, "replay": 50, "at_rest": None} | every
+    return history.write("cadence", step, cadence=cadence, state_every=None, share=0.01, budget=0.01)
+
+
+def test_a_check_is_due_by_the_cadence_in_force() -> None:
+    history = changed(changed(History().start().audit(50).audit(50, check="replica"), 60, replay=800), 80, replay=400)
+    state = history.state()
+    checks = {status.check: status for status in state.checks}
+    assert (checks["replay"].interval_steps, checks["replay"].due_step) == (400, 80 + 3 * 400)
+    assert (checks["replica"].interval_steps, checks["replica"].due_step) == (50, 200)
+    assert state.attempts[0].cadence_since == {"replay": 80}
+
+
+def test_a_cadence_that_is_short_again_makes_no_check_late() -> None:
+    history = changed(History().start().audit(800), 20, replay=800)
+    late = {status.check: status for status in history.state().checks}["replay"]
+    assert late.due_step == 800 + 3 * 800
+    shorter = {status.check: status for status in changed(history, 1580, replay=50).state().checks}["replay"]
+    assert shorter.due_step == 1580 + 3 * 50
+
+
 def test_the_attempt_says_how_far_it_got_and_how_it_ended() -> None:
     history = History().start().audit(1).save(25).audit(50).end(60, "signal")
     (attempt,) = history.state().attempts

@@ -158,6 +158,10 @@ def test_a_check_of_every_step_is_due_by_the_cadence_of_the_progress(read: Any) 
     assert value("check_due_step", check="finite") == 139 + 3 * 75
 
 
+def test_the_share_that_checks_take_is_what_the_newest_progress_says(read: Any) -> None:
+    assert read(RUNNING, newest={"r": {"check_share": 0.012}})("check_time_ratio") == 0.012
+
+
 def test_a_check_of_every_step_is_not_due_before_the_first_progress(read: Any) -> None:
     value = read(replace(RUNNING, checks=(status("finite", interval_steps=1, last_pass_step=-1, due_step=53),)))
     assert value("check_interval_steps", check="finite") == 1
@@ -340,7 +344,7 @@ FULL = replace(
     checkpoints=(checkpoint(0, "trusted"), checkpoint(25, "trusted", saved=5.0)),
 )
 KNOWS = {
-    "newest": {"r": {"step": 140, "step_seconds": 0.4}},
+    "newest": {"r": {"step": 140, "step_seconds": 0.4, "check_share": 0.012}},
     "lag": 1.0,
     "last_read_at": T0,
     "accused": {7: {Device("node-b", "cpu-0"): 1}, 90: {Device("node-b", "cpu-0"): 1}},
