@@ -98,10 +98,10 @@ class Attempt:
     end_reason: str | None = None  # completed | integrity | exception | signal
     exit_code: int | None = None
     cadence: Mapping[str, int | None] = field(default_factory=dict, hash=False)
-    cadence_since: Mapping[str, int] = field(default_factory=dict, hash=False)  # step of the last change of each
     not_run: Mapping[str, str] = field(default_factory=dict, hash=False)
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
     versions: Mapping[str, str] = field(default_factory=dict, hash=False)
+    cadence_since: Mapping[str, int] = field(default_factory=dict, hash=False)  # step of the last change of each
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,9 @@ STATUS_TONES: Final[Mapping[str, Tone]] = {
     "cleared": "cleared",
 }
 
+_ENDED_BY: Final = {"integrity": "policy stop", NOT_IN_METRICS: NOT_IN_METRICS}
+"""Who ended an attempt, by the reason; else the training script did."""
+
 _ACTIONS: Final = {
     "acknowledge": "Incident acknowledged",
     "cause": "Cause",
@@ -130,7 +133,7 @@ def _attempts(shown: Sequence[Attempt], incident: Incident) -> Iterator[Timeline
             yield entry_of("attempts", "started", "neutral", "•", attempt.number, attempt.from_step, attempt.started_at,
                          started_text(attempt), timed=True)  # fmt: skip
         if attempt.ended_at:
-            who = "policy stop" if attempt.end_reason == "integrity" else "training script"
+            who = _ENDED_BY.get(attempt.end_reason or "", "training script")
             yield entry_of("attempts", "ended", "neutral", "▪", attempt.number, attempt.last_step, attempt.ended_at,
                          ended_text(attempt), who=who, timed=True)  # fmt: skip
 
@@ -140,7 +143,7 @@ def _attempt_phrase(attempt: Attempt) -> str:
         return f"from step {wording.step_text(attempt.from_step)}"
     if attempt.ended_at is None:
         return f"at step {wording.step_text(attempt.last_step)}"
-    verb = "completed" if attempt.end_reason == "completed" else "stopped"
+    verb = {"completed": "completed", NOT_IN_METRICS: "ended"}.get(attempt.end_reason or "", "stopped")
     return f"{verb} at step {wording.step_text(attempt.last_step)}"
 
 

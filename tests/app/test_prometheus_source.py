@@ -234,6 +234,15 @@ def test_the_incident_page_says_what_is_not_in_metrics_and_offers_no_command_wit
     assert "Acknowledge incident" not in text
 
 
+def test_who_ended_an_attempt_and_how_is_not_in_metrics() -> None:
+    history = resume(gradient())
+    text = shown(open_page(told(history.state()), page="incident", run=history.run))
+    assert "Attempt 2 ended (why is not in metrics) at step 150 not in metrics" in text
+    assert "attempt 2 ended at 150" in text
+    for claim in ("training script", "stopped at", "completed"):
+        assert claim not in text
+
+
 def test_a_run_without_an_incident_has_a_page_too() -> None:
     text = shown(open_page(told(demo(75).state()), page="incident", run="llama-7b"))
     assert "Metrics alone tell of this run" in text

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lastgood.state import Attempt, Checkpoint, Incident, RunState, Trust, Window
+from lastgood.state import NOT_IN_METRICS, Attempt, Checkpoint, Incident, RunState, Trust, Window
 from lastgood.wording import TRUSTED_MEANS, step_text, window_text
 from lastgood_console.characters import escape
 from lastgood_console.components.symbols import symbol
@@ -20,6 +20,8 @@ from lastgood_console.components.symbols import symbol
 MOST_LINES: Final = 3
 MOST_SAVES: Final = 40
 EDGE: Final = 0.025
+_HOW: Final = {"completed": "completed ", NOT_IN_METRICS: "ended "}
+"""How an attempt came to its end, by the reason; else it stopped."""
 """A step number nearer to the left edge stands at its right, since it would be cut there."""
 ALWAYS_IN_KEY: Final[tuple[Trust, ...]] = ("trusted", "unverified", "suspect", "tainted")
 
@@ -134,8 +136,8 @@ def _line(attempt: Attempt, rows: dict[int, int], state: RunState) -> Line:
     running = attempt.ended_at is None and attempt is state.attempts[-1]
     saved = max((c.step for c in state.checkpoints if c.attempt == attempt.number), default=attempt.from_step)
     end = max(attempt.last_step, attempt.from_step, saved)
-    how = "at" if running else "completed at" if attempt.end_reason == "completed" else "stopped at"
-    name = f"attempt {attempt.number} {how} {step_text(end)}"
+    how = "" if running else _HOW.get(attempt.end_reason or "", "stopped ")
+    name = f"attempt {attempt.number} {how}at {step_text(end)}"
     return Line(rows[attempt.number], attempt.number, attempt.from_step, end, parent, running, name)
 
 
