@@ -10,32 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.app.checkpoint_cases import recorded, trained
 from tests.app.fixtures import states
 
 from lastgood import checkpoint_verify, checkpoints
-from lastgood.fingerprint import digest_tensors
-from lastgood.replica import optimizer_state, weights
 from lastgood_console import cli
 from lastgood_console.checkpoint_commands import checkpoint_lines
-
-
-def trained(seed: int = 0, steps: int = 2) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
-    torch.manual_seed(seed)
-    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2))
-    optimizer = torch.optim.AdamW(model.parameters())
-    for _ in range(steps):
-        model(torch.randn(5, 4)).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return model, optimizer
-
-
-def recorded(path: Path, model: torch.nn.Module, *optimizers: torch.optim.Optimizer) -> None:
-    facts = {"run": "demo", "attempt": 1, "step": 50, "path": str(path), "world_size": 6, "parent": None}
-    state = digest_tensors([*weights(model), *optimizer_state(model, optimizers)], lanes=2)
-    count = sum(1 for _ in model.parameters())
-    record = checkpoints.make_record(facts, state, checkpoints.named_buffers(model), count)
-    checkpoints.write_record(path, record)
 
 
 @pytest.fixture
