@@ -9,7 +9,7 @@ vector or gathered numbers, never anything that one rank alone knows.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from torch import Tensor, nn
@@ -30,6 +30,8 @@ from lastgood.reduce import BackwardView
 from lastgood.replay import Replayer, Round
 from lastgood.replica import Comparison, belongs_to, compare, optimizer_state, trained, weights
 from lastgood.session import Session
+from lastgood.sharded import digest_whole, locally
+from lastgood.sharded_replicas import ShardedReplicas
 from lastgood.stepvector import FLAGS, StepFacts, Tolerance, odd_ranks, relative, unpack
 from lastgood.verdict import (
     Dispute,
@@ -61,12 +63,14 @@ class Inspector:
         promised: bool = False,
         scaled: bool = False,
         ignored: frozenset[str] = frozenset(),
+        shards: ShardedReplicas | None = None,
     ) -> None:
         self.session, self.config, self.module, self.optimizers = session, config, module, optimizers
         self.world, self.metrics = session.world, session.metrics
         self.recorder = recorder
         self.scaled = scaled
         self.ignored = ignored
+        self._shards = shards
         self.why_not = self._why_not(cannot)
         self.cadences = Cadences(config, session.world, self.why_not)
         self.spending = self.cadences.spending
@@ -138,7 +142,7 @@ class Inspector:
         """Begin the sample of step ``step``, before its first forward. Not collective."""
         if self.at_rest_due(step):
             with self.spending.on("at_rest", runs=0):
-                self._at_rest.begin(self.shared_state(), step // self.cadences.every("at_rest") - 1)
+                self._at_rest.begin(locally(self.shared_state()), step // self.cadences.every("at_rest") - 1)
 
     # --- the end of a synchronised backward --------------------------------------------------------------------------
 
@@ -216,7 +220,7 @@ class Inspector:
 
     def _own_odd(self, view: BackwardView, facts: StepFacts, limit: float) -> bool:
         """Tell whether this rank's own reduced result is off, which the sum over many ranks may hide."""
-        if not facts.measured or "conservation" in self.why_not:
+        if not facts.measured or "conservation" in self.why_not or view.shards is not None:
             return False
         pairs = zip(facts.expected, facts.scales, strict=True)
         return any(relative(e, view.own[3 * i + 1], s) > limit for i, (e, s) in enumerate(pairs))
@@ -281,9 +285,12 @@ class Inspector:
         self, view: BackwardView, facts: StepFacts, bad: Sequence[int], step: int, limit: float
     ) -> Decision:
         bucket = max(bad, key=lambda i: facts.ratios[i])
-        afters = [row[0] for row in self.world.gather_floats([view.own[3 * bucket + 1]])]
-        odd = _stand_out(afters, odd_ranks(afters, facts.expected[bucket], facts.scales[bucket], limit))
-        ruling = rule_conservation(odd, self.world.size, self.judge.nodes, bucket)
+        if view.shards is not None:
+            odd, ruling = view.shards.rule(bucket, facts, limit)
+        else:
+            afters = [row[0] for row in self.world.gather_floats([view.own[3 * bucket + 1]])]
+            odd = _stand_out(afters, odd_ranks(afters, facts.expected[bucket], facts.scales[bucket], limit))
+            ruling = rule_conservation(odd, self.world.size, self.judge.nodes, bucket)
         found = self.judge.finding(
             "conservation",
             step,
@@ -399,8 +406,19 @@ class Inspector:
         if "replica" in self.why_not:
             return PROCEED
         read = self.shared_state() if phase == "state" else weights(self.module, self.ignored)
-        result = compare(self.world, read, self.session.nodes)
-        return self._judge_replica(result, phase, state_step, step)
+        if self._shards is None:
+            return self._judge_replica(compare(self.world, read, self.session.nodes), phase, state_step, step)
+        return self._compare_shards(self._shards, read, phase, state_step, step)
+
+    def _compare_shards(
+        self, shards: ShardedReplicas, read: Iterable[tuple[str, Tensor]], phase: str, state_step: int, step: int
+    ) -> Decision:
+        result, phase = shards.compare(read, gathered=True), shards.phase(phase)
+        if result is not None:
+            return self._judge_replica(result, phase, state_step, step)
+        if phase != "immediate":
+            self.judge.journal_check("replica", phase, state_step, step, "not_run", "a rank could not look")
+        return PROCEED
 
     def _ruling_of(self, result: Comparison) -> Ruling | None:
         """Return the ruling; that of software where a parameter differs that no rank's gradients are averaged into."""
@@ -516,17 +534,26 @@ class Inspector:
         results: dict[str, str] = {}
         if step != self.start_step:  # no step of this attempt ran before: there was nothing for them to see
             results |= {n: "passed" if passed.get(n) == step else "not_run" for n in ("finite", "conservation")}
-        result = compare(self.world, self.shared_state(), self.session.nodes, lanes=2)
+        result, digests = self._compare_all()
         decision = PROCEED
         results |= {"replica": "not_run", "replay": "not_run"}
-        if self.world.size > 1 and not self._may_differ:
+        if result is not None and self.world.size > 1 and not self._may_differ:
             decision = self._judge_replica(result, phase, step, step)
             results["replica"] = "failed" if result.ruling else "passed"
         name = "probe" if phase == "save" else phase
         if probe and self.replayer and step != self.start_step and not self._replicas_differ(decision, name, step):
             judged, results["replay"] = self._probe(name, step)
             decision = decision.worse(judged)
-        return decision, results, result.digests
+        return decision, results, digests
+
+    def _compare_all(self) -> tuple[Comparison | None, TensorDigests]:
+        """Compare weights and optimizer state; return the fingerprints of whole tensors (two lanes) too. Collective."""
+        state = self.shared_state()
+        if self._shards is None:
+            result = compare(self.world, state, self.session.nodes, lanes=2)
+            return result, result.digests
+        compared = self._shards.compare(state, gathered=False) if self._shards.whole else None
+        return compared, digest_whole(self.world, state)
 
     def shared_state(self) -> list[tuple[str, Tensor]]:
         """Return the tensors that every rank must hold alike: weights first, then the optimizers' state."""

@@ -29,6 +29,9 @@ from torch.optim import LBFGS, Optimizer
 from lastgood import config as settings_of
 from lastgood.comm import World
 from lastgood.errors import ConfigError, IntegrityError
+from lastgood.fsdp_groups import groups_of
+from lastgood.fsdp_watch import FsdpWatch, unmeasurable
+from lastgood.gather_digest import GatherDigest, ungatherable
 from lastgood.guard import Guard, closure_in, with_closure
 from lastgood.injection_points import InjectionPoints, NoInjection
 from lastgood.inspector import Inspector
@@ -40,6 +43,8 @@ from lastgood.reduce import BackwardView, ReduceWatch
 from lastgood.replica import ignored_by
 from lastgood.saver import Saver
 from lastgood.session import Session
+from lastgood.sharded import is_sharded
+from lastgood.sharded_replicas import ShardedReplicas
 from lastgood.user_hook import is_lossless, limits, name_of
 from lastgood.wrappers import ddp_of, innermost, plain_optimizer
 
@@ -62,7 +67,8 @@ def watch(
 ) -> Monitor:
     """Attach lastgood to a training job. Every rank calls it, after wrapping the model and before the first step.
 
-    ``model``: a plain module in a job of one rank, or a ``DistributedDataParallel``; either may be compiled. A
+    ``model``: a plain module in a job of one rank, a ``DistributedDataParallel``, or a module that ``fully_shard`` has
+    sharded (FSDP2, on a mesh of one or two dimensions over all ranks); each may be compiled. A
     communication hook of your own must be registered before; ``lossless_hook`` says that it returns the plain average
     of the buckets, so that ``conservation`` can run around it. ``loss_fn(model, batch)`` returns the scalar loss (or a
     tuple that starts with it); without it ``replay`` is *not run*. ``scaler``: the ``GradScaler`` of the loop.
@@ -111,17 +117,22 @@ class Monitor:
         self._ddp = ddp_of(model)
         self._lossless = self._ddp is not None and is_lossless(self._ddp, lossless_hook)
         self._recorder = None if loss_fn is None else Recorder(module, loss_fn, session.device, model)
+        self._groups = groups_of(module) if self.world.size > 1 else ()
+        self._shards = self._sharded_replicas()
         self.inspector = Inspector(
             session,
             self.config,
             module,
             self.optimizers,
             self._recorder,
-            cannot={} if self._ddp is None else limits(self._ddp, lossless_hook),
+            cannot=self._limits(lossless_hook),
             promised=lossless_hook,
             scaled=scaler is not None and scaler.is_enabled(),
             ignored=ignored_by(self._ddp or model),
+            shards=self._shards,
         )
+        if self._shards is not None and self._shards.gathers is not None:
+            self._shards.gathers.due = self.inspector.replica_due
         self.saver = Saver(self)
         self._guard = Guard()
         self._decision: Decision = PROCEED
@@ -136,7 +147,7 @@ class Monitor:
         self._started = self._closed = self._ended = False
         self._stopped = ""
         self._handled: BaseException | None = None
-        self._reduce: ReduceWatch | None = None
+        self._reduce: ReduceWatch | FsdpWatch | None = None
         self._local: LocalWatch | None = None
         injector.journal_to(self.publisher.write)
         self._attach()
@@ -274,9 +285,39 @@ class Monitor:
 
     # --- hooks -------------------------------------------------------------------------------------------------------
 
+    def _sharded_replicas(self) -> ShardedReplicas | None:
+        """Return what compares the ranks of a sharded model; None for any other. Collective."""
+        if not _is_sharded(self.module) or self.world.size == 1:
+            return None
+        seen = not ungatherable(self._groups)
+        gathers = GatherDigest(self._groups, lambda: self.step + 1, self._failed) if seen else None
+        return ShardedReplicas(self.world, self.session.nodes, self.module, gathers)
+
+    def _limits(self, lossless_hook: bool) -> dict[str, str]:
+        """Return check -> why it cannot run for the way in which the model is wrapped."""
+        if self._shards is None:
+            return {} if self._ddp is None else limits(self._ddp, lossless_hook)
+        why = {"conservation": unmeasurable(self._groups), "replica": self._shards.why_not,
+               "replay": "the model is sharded"}  # fmt: skip
+        return {check: reason for check, reason in why.items() if reason}
+
     def _attach(self) -> None:
         atexit.register(self._at_exit)
-        if self._ddp is not None and self.world.size > 1:
+        if self._shards is not None:
+            self._reduce = FsdpWatch(
+                self.module,
+                self._groups,
+                self.world,
+                self.session.nodes,
+                flags=lambda: (self._loss, False, self.step + 1),
+                on_backward=self._after_backward,
+                on_unchecked=self._unchecked,
+                on_error=lambda error: self._failed(error),
+                injector=self.injector,
+                step=lambda: self.step + 1,
+                spending=self.inspector.spending,
+            )
+        elif self._ddp is not None and self.world.size > 1:
             self._reduce = ReduceWatch(
                 self._ddp,
                 self.world,
@@ -443,11 +484,15 @@ class Monitor:
         warn(f"a check could not run ({type(error).__name__}: {error}). Training goes on.")
 
 
+def _is_sharded(module: nn.Module) -> bool:
+    return bool(groups_of(module)) or any(is_sharded(parameter) for parameter in module.parameters())
+
+
 def _require_wrapper(model: nn.Module, world: World, optimizers: Sequence[Optimizer]) -> None:
-    if world.size > 1 and ddp_of(model) is None:
+    if world.size > 1 and ddp_of(model) is None and not _is_sharded(innermost(model)):
         raise ConfigError(
-            f"model is a {type(model).__name__} in a job of {world.size} ranks: wrap it in DistributedDataParallel "
-            "before lastgood.watch"
+            f"model is a {type(model).__name__} in a job of {world.size} ranks: wrap it in DistributedDataParallel, "
+            "or shard it with fully_shard, before lastgood.watch"
         )
     if not optimizers:
         raise ConfigError("optimizer is empty: pass the optimizer, or a list of them")

@@ -32,14 +32,14 @@ def compare(world: World, items: Iterable[tuple[str, Tensor]], nodes: Sequence[s
     """Compare named tensors between all ranks. Collective."""
     digests = digest_tensors(items, lanes=lanes)
     total = digests.total().cpu()
-    folded = _fold(total)
+    folded = fold(total)
     if world.equal(folded):
         return Comparison(digests, None)
     totals = {rank: row[0] for rank, row in enumerate(world.gather_ints([folded]))}
     outcome = majority(totals)
     odd = outcome.odd[0] if outcome.odd else 1
     reference = next(r for r in range(world.size) if totals[r] != totals[odd])
-    tensor, observed, expected = _first_difference(world, digests, odd, reference)
+    tensor, observed, expected = first_difference(world, digests, odd, reference)
     ruling = rule_replica(totals, dict(enumerate(nodes)), tensor)
     return Comparison(digests, ruling, tensor, observed, expected)
 
@@ -89,7 +89,7 @@ def optimizer_state(
                         yield f"{prefix}{name}/{key}", value.detach()
 
 
-def _fold(total: Tensor) -> int:
+def fold(total: Tensor) -> int:
     """Fold the lanes into one int64 for the comparison between ranks (an odd factor keeps both lanes' bits)."""
     folded = total[0].clone()
     for lane in total[1:]:
@@ -97,7 +97,7 @@ def _fold(total: Tensor) -> int:
     return int(folded)
 
 
-def _first_difference(world: World, digests: TensorDigests, odd: int, reference: int) -> tuple[str | None, int, int]:
+def first_difference(world: World, digests: TensorDigests, odd: int, reference: int) -> tuple[str | None, int, int]:
     """Return the first tensor in which two ranks differ, and both fingerprints. Collective."""
     mine = [list(digests.names), digests.values[:, 0].tolist()]
     left = world.broadcast_json(mine, source=odd)

@@ -124,10 +124,10 @@ def rule_replica(digests: Mapping[int, int], nodes: Mapping[int, str], tensor: s
         return AGREED
     if outcome.result == "attributed":
         same = len(digests) - len(outcome.odd)
-        holds = f"{same} of {len(digests)} replicas hold the same bits; {_names(outcome.odd, nodes)} held others."
+        holds = f"{same} of {len(digests)} replicas hold the same bits; {names_of(outcome.odd, nodes)} held others."
         if shared_by_many(outcome.odd, nodes):
-            return _symptom(outcome.odd, nodes, reasons_for=_sentences(holds, where))
-        return _accuse(outcome.odd, nodes, reasons_for=_sentences(holds, where))
+            return symptom(outcome.odd, nodes, reasons_for=_sentences(holds, where))
+        return accuse(outcome.odd, nodes, reasons_for=_sentences(holds, where))
     if outcome.result == "software":
         reason = f"All {len(digests)} replicas differ from one another."
         against = "One broken GPU would leave the others equal: look for a parameter unused on some ranks."
@@ -217,12 +217,12 @@ def rule_conservation(odd: Sequence[int], world_size: int, nodes: Mapping[int, s
         same = "Every rank holds the same wrong result, so no rank stands out."
         return Ruling(status="confirmed", confidence="high", reasons_for=(lost,), reasons_against=(same,))
     ranks = tuple(sorted(set(odd)))
-    differs = f"The result of {_names(ranks, nodes)} differs from the others'."
+    differs = f"The result of {names_of(ranks, nodes)} differs from the others'."
     if 2 * len(ranks) >= world_size:
         return _tie(range(world_size), nodes, (lost, differs, "No result has a majority."))
     if shared_by_many(ranks, nodes):
-        return _symptom(ranks, nodes, reasons_for=(lost, differs))
-    return _accuse(ranks, nodes, reasons_for=(lost, differs))
+        return symptom(ranks, nodes, reasons_for=(lost, differs))
+    return accuse(ranks, nodes, reasons_for=(lost, differs))
 
 
 def rule_at_rest(odd: Sequence[int], nodes: Mapping[int, str], tensor: str) -> Ruling:
@@ -236,7 +236,7 @@ def rule_at_rest(odd: Sequence[int], nodes: Mapping[int, str], tensor: str) -> R
     if len(odd) == 1 and len(nodes) > 1:
         others = f"The same look on {len(nodes) - 1} other ranks found every bit in its place."
         code = "Code that writes through .data on this rank alone would look the same."
-        return _accuse(odd, nodes, reasons_for=(where, silent, others), reasons_against=(code,))
+        return accuse(odd, nodes, reasons_for=(where, silent, others), reasons_against=(code,))
     code = "Code that writes weights through .data, or past torch, looks the same: look for it first."
     if len(odd) > 1:
         where = f"{where} It did so on {len(odd)} ranks at once."
@@ -333,7 +333,7 @@ def _not_deterministic(odd: Sequence[Dispute], nodes: Mapping[int, str]) -> str:
     changed = {d.owner for d in odd if d.owner_second not in (None, d.owner_first)}
     changed |= {d.partner for d in odd if d.partner_second not in (None, d.partner_first)}
     if len({nodes.get(rank) for rank in changed}) >= 2:
-        return f"{_sentence(_names(sorted(changed), nodes))} do not reproduce their own results."
+        return f"{_sentence(names_of(sorted(changed), nodes))} do not reproduce their own results."
     return ""
 
 
@@ -345,7 +345,7 @@ def _attribute(odd: Sequence[Dispute], blamed: Mapping[Dispute, _Blame], nodes: 
     against = [f"The pair rank {d.owner} and rank {d.partner} is not settled." for d in open_pairs]
     nature: Nature = "persistent" if "persistent" in natures else natures.pop() if len(natures) == 1 else "unknown"
     agreeing = len(odd) - len(open_pairs)
-    return _accuse(
+    return accuse(
         sorted(accused),
         nodes,
         nature=nature,
@@ -413,7 +413,7 @@ def _accuse_nonfinite(rank: int, what: str, d: Dispute, nodes: Mapping[int, str]
         against = ("The nodes do not share an environment, so healthy ones may disagree.",)
         return _suspend((rank, d.partner), reasons_for=reasons, reasons_against=against)
     own = {"persistent": "was not finite again", "transient": "is finite too", "unknown": "was not made"}[nature]
-    return _accuse((rank,), nodes, nature=nature, reasons_for=(*reasons, f"Its own second run {own}."))
+    return accuse((rank,), nodes, nature=nature, reasons_for=(*reasons, f"Its own second run {own}."))
 
 
 def _strongest(rulings: Sequence[Ruling], nodes: Mapping[int, str], everybody: str) -> Ruling:
@@ -428,7 +428,7 @@ def _strongest(rulings: Sequence[Ruling], nodes: Mapping[int, str], everybody: s
     deciding = [r for r in rulings if r.status == status]
     others = [r for r in rulings if r.status != status]
     if shared_by_many([*accused, *candidates], nodes):
-        return _symptom([*accused, *candidates], nodes, reasons_for=_sentences(everybody, *_told(deciding)))
+        return symptom([*accused, *candidates], nodes, reasons_for=_sentences(everybody, *_told(deciding)))
     natures = {r.nature for r in deciding}
     return Ruling(
         status=status,
@@ -460,7 +460,7 @@ def scope_of(ranks: Sequence[int], nodes: Mapping[int, str]) -> Scope:
     return "node" if len({nodes.get(rank) for rank in ranks}) == 1 else "group"
 
 
-def _accuse(
+def accuse(
     ranks: Sequence[int],
     nodes: Mapping[int, str],
     *,
@@ -469,6 +469,7 @@ def _accuse(
     nature: Nature = "unknown",
     candidates: tuple[int, ...] = (),
 ) -> Ruling:
+    """Name the ranks that exact evidence stands against."""
     return Ruling(
         status="attributed",
         scope=scope_of(ranks, nodes),
@@ -486,7 +487,7 @@ def shared_by_many(ranks: Sequence[int], nodes: Mapping[int, str]) -> bool:
     return len(ranks) > MOST_NAMED and len({nodes.get(rank) for rank in ranks}) > 2
 
 
-def _symptom(ranks: Sequence[int], nodes: Mapping[int, str], *, reasons_for: tuple[str, ...]) -> Ruling:
+def symptom(ranks: Sequence[int], nodes: Mapping[int, str], *, reasons_for: tuple[str, ...]) -> Ruling:
     """Confirm what many ranks share, and name none of them."""
     places = len({nodes.get(rank) for rank in ranks})
     shared = f"{len(ranks)} ranks of {places} nodes share it: look at what they have in common, not at one of them."
@@ -501,7 +502,7 @@ def _symptom(ranks: Sequence[int], nodes: Mapping[int, str], *, reasons_for: tup
 def _tie(ranks: Sequence[int], nodes: Mapping[int, str], reasons: tuple[str, ...]) -> Ruling:
     """Rule where no side has a majority: few ranks are candidates, many are a symptom."""
     if shared_by_many(ranks, nodes):
-        return _symptom(ranks, nodes, reasons_for=reasons)
+        return symptom(ranks, nodes, reasons_for=reasons)
     return _suspend(ranks, reasons_for=reasons)
 
 
@@ -527,7 +528,7 @@ def _name(rank: int, nodes: Mapping[int, str]) -> str:
     return f"rank {rank} ({nodes[rank]})" if rank in nodes else f"rank {rank}"
 
 
-def _names(ranks: Sequence[int], nodes: Mapping[int, str]) -> str:
+def names_of(ranks: Sequence[int], nodes: Mapping[int, str]) -> str:
     """Name up to three ranks; more would not be read."""
     shown = [_name(rank, nodes) for rank in ranks[:3]]
     if len(ranks) > 3:

@@ -1,0 +1,155 @@
+"""See whether the weights that FSDP2 gathered on a rank are exactly those that the ranks hold.
+
+In a step that is due, a custom all-gather stands around the one that is there: before it, each rank digests the part
+that it sends; after it, the whole that it received. Digests add up over the parts, so the sum of what the ranks sent
+must be the digest of every copy. All gathers of the step are looked at, in the forward and in the backward; nothing is
+exchanged until the step's comparison. One gather of bytes says who has another copy than was sent, without a majority.
+
+Cost: in a due step, one read of the gathered weights per gather, on every rank.
+
+Not seen: a gather in a step that is not due, the copy of a shard into the buffer that is sent, and the copy out of the
+buffer that was received. Groups of one rank gather nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from lastgood.comm import World
+from lastgood.fingerprint import TensorDigests, fingerprint
+from lastgood.fsdp_groups import FsdpGroup
+from lastgood.replica import Comparison
+from lastgood.verdict_sharded import rule_gathered
+
+WORD: Final = 1 << 64
+WHOLE_MODEL: Final = "the model"
+
+
+@dataclass(frozen=True, slots=True)
+class _Gather:
+    """One gather: digests of the part that was sent and of the copy that came, int64 on the device."""
+
+    name: str
+    sent: Tensor
+    copy: Tensor
+
+
+class GatherDigest:
+    """The gathers of the step in progress on this rank. ``due``: step -> whether it is looked at, set after the start.
+
+    ``on_error(exception)`` hears of our own failures, which never reach training.
+    """
+
+    def __init__(self, groups: Sequence[FsdpGroup], step: Callable[[], int], on_error: Callable[[Exception], None]):
+        self.groups = groups
+        self.step, self.on_error = step, on_error
+        self.due: Callable[[int], bool] = lambda step: False
+        self.listeners: list[Callable[[FsdpGroup], None]] = []
+        self._found: list[_Gather] = []
+        self._of, self._failed = -1, False
+        self._ended = -1  # the newest step that was compared: what runs in it from then on is a replay
+        for group in groups:
+            group.module.set_custom_all_gather(_AllGather(group.inner._all_gather_comm, self, group))
+
+    def gather(
+        self, comm: _AllGather, output: Tensor, given: Tensor, group: dist.ProcessGroup, asynchronous: bool
+    ) -> Any:
+        """Run one all-gather, and in a due step look at it before and after."""
+        for listener in self.listeners:
+            listener(comm.group)
+        looked = self._looks()
+        name = f"{comm.group.place}#{len(self._found)}"
+        sent = self._digest(given, name, group.rank() * given.numel()) if looked else None
+        work = comm.inner(output_tensor=output, input_tensor=given, group=group, async_op=asynchronous)
+        if sent is not None:
+            if asynchronous and work is not None:
+                work.wait()
+            copy = self._digest(output, name, 0)
+            if copy is not None:
+                self._found.append(_Gather(comm.group.name or WHOLE_MODEL, sent, copy))
+        return work
+
+    def compare(self, world: World, nodes: Mapping[int, str]) -> Comparison | None:
+        """Compare what the ranks gathered in this step; None where a rank could not look. Collective, once a step."""
+        found, ready = self._found, self._of == self.step() and not self._failed
+        self._ended, self._found = self.step(), []
+        members = dist.get_process_group_ranks(self._process_group())
+        numbers = [0, 0]
+        if ready and found:
+            sums = torch.stack([torch.stack([g.sent for g in found]).sum(), torch.stack([g.copy for g in found]).sum()])
+            numbers = sums.tolist()
+        rows = world.gather_ints([int(ready), len(found), min(members), *numbers])
+        if not all(row[0] and row[1] == rows[0][1] for row in rows) or not rows[0][1]:
+            return None
+        whole: dict[int, int] = {}
+        for _, _, first, sent, _ in rows:
+            whole[first] = (whole.get(first, 0) + sent) % WORD
+        odd = [rank for rank, row in enumerate(rows) if row[4] % WORD != whole[row[2]]]
+        nothing = TensorDigests((), torch.zeros((0, 1), dtype=torch.int64), {})
+        if not odd:
+            return Comparison(nothing, None)
+        asked = [rank for rank, row in enumerate(rows) if row[2] == rows[odd[0]][2]]
+        name, observed, expected = self._first(world, found, asked, odd[0])
+        return Comparison(nothing, rule_gathered(odd, asked, nodes, name), name, observed, expected)
+
+    def _first(self, world: World, found: Sequence[_Gather], asked: Sequence[int], odd: int) -> tuple[str, int, int]:
+        """Return the first gather that is wrong on rank ``odd``: its name, the digest of the copy, and the right one."""
+        rows = world.gather_json([[g.name, int(g.sent), int(g.copy)] for g in found])
+        for number, (name, _, copy) in enumerate(rows[odd]):
+            right = sum(rows[rank][number][1] for rank in asked) % WORD
+            if copy % WORD != right:
+                return name, copy, right
+        return WHOLE_MODEL, 0, 0
+
+    def _looks(self) -> bool:
+        """Tell whether the gather that begins is looked at; forget those of an earlier step."""
+        step = self.step()
+        if step != self._of:
+            self._of, self._found, self._failed = step, [], False
+        return step != self._ended and not self._failed and self.due(step)
+
+    def _digest(self, tensor: Tensor, name: str, offset: int) -> Tensor | None:
+        try:
+            return fingerprint(tensor, name, offset=offset)
+        except Exception as error:  # the step is not compared, on all ranks
+            self._failed = True
+            self.on_error(error)
+            return None
+
+    def _process_group(self) -> dist.ProcessGroup:
+        found: dist.ProcessGroup = self.groups[0].inner.mesh_info.shard_process_group
+        return found
+
+
+class _AllGather:
+    """Stand around an all-gather; memory is allocated as it does."""
+
+    def __init__(self, inner: Any, digest: GatherDigest, group: FsdpGroup) -> None:
+        self.inner, self.digest, self.group = inner, digest, group
+
+    def allocate(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Return memory for the communication."""
+        memory: Tensor = self.inner.allocate(*args, **kwargs)
+        return memory
+
+    def __call__(self, output_tensor: Tensor, input_tensor: Tensor, group: Any, async_op: bool = False) -> Any:
+        return self.digest.gather(self, output_tensor, input_tensor, group, async_op)
+
+
+def ungatherable(groups: Sequence[FsdpGroup]) -> str:
+    """Return why the gathers of these groups cannot be seen, or "" when they can."""
+    if not groups:
+        return "nothing is gathered by fully_shard"
+    if not all(group.alone for group in groups):
+        return "a module has several parameter groups, whose communication cannot be wrapped"
+    if any(group.shards == 1 for group in groups):
+        return "a parameter group is on one rank, and is not gathered"
+    if len({tuple(dist.get_process_group_ranks(g.inner.mesh_info.shard_process_group)) for g in groups}) > 1:
+        return "the parameter groups are sharded over different ranks"
+    return ""
