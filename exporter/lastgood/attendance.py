@@ -31,7 +31,7 @@ class Attendance:
         self.rank, self.size, self.call, self.timeout = rank, size, call, timeout
         self._key = f"lastgood/{meeting}"
         self._on_missing = on_missing
-        self._store = _store() if size > 1 else None
+        self._store = job_store() if size > 1 else None
         self._timer: threading.Timer | None = None
 
     def __enter__(self) -> None:
@@ -71,8 +71,8 @@ class Attendance:
             self._on_missing(missing)
 
 
-def _store() -> Any:
-    """Return the job's store; private in torch, so its absence only costs the names."""
+def job_store() -> Any:
+    """Return the job's store, None without one. Private in torch: without it, nobody knows who is missing."""
     try:
         return dist.distributed_c10d._get_default_store()
     except Exception:

@@ -20,7 +20,7 @@ from typing import Any, Final
 from torch import Tensor, nn
 
 from lastgood.errors import IntegrityError, RunDirError
-from lastgood.fingerprint import TensorDigests, canonical_name, digest_tensors
+from lastgood.fingerprint import TensorDigests, canonical_name
 
 RECORD_VERSION: Final = 1
 NAMES_SHOWN: Final = 5
@@ -42,7 +42,7 @@ def record_path(path: Path) -> Path:
 
 
 def make_record(
-    facts: Mapping[str, Any], state: TensorDigests, buffers: Iterable[tuple[str, Tensor]], parameters: int
+    facts: Mapping[str, Any], state: TensorDigests, buffers: TensorDigests, parameters: int
 ) -> dict[str, Any]:
     """Return the record: ``state`` holds weights first (``parameters`` of them), then the optimizer's tensors."""
     texts = list(state.by_name().items())
@@ -52,7 +52,7 @@ def make_record(
         "fingerprint": state.hex(),
         "model": {name: _lanes(text) for name, text in texts[:parameters]},
         "optimizer": {name: _lanes(text) for name, text in texts[parameters:]},
-        "buffers": {name: _lanes(text) for name, text in digest_tensors(buffers, lanes=2).by_name().items()},
+        "buffers": {name: _lanes(text) for name, text in buffers.by_name().items()},
     }
 
 

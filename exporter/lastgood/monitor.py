@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.optim import LBFGS, Optimizer
 
 from lastgood import config as settings_of
+from lastgood.background_saves import Save
 from lastgood.comm import World
 from lastgood.errors import ConfigError, IntegrityError
 from lastgood.fsdp_groups import groups_of
@@ -196,11 +197,14 @@ class Monitor:
             self._last_step_at = None
             self.metrics.deadline(self._deadline())
 
-    def checkpoint(self, path: str | Path) -> Any:
+    def checkpoint(self, path: str | Path) -> AbstractContextManager[Save]:
         """Return a context to save in; every rank enters it at the same step, also those that write nothing.
 
         On entry: replica of weights and optimizer state, and a replay probe. A failed check refuses the save by
         raising :class:`IntegrityError` under policy ``stop``. On exit rank 0 writes the record and journals the save.
+
+        A save that goes on after the context is followed by its future, ``with monitor.checkpoint(path) as save:
+        save.future = dcp.async_save(...)``, and recorded when that is complete on every rank that has one.
         """
         self.start()
         return self.saver.save(Path(path))
@@ -219,6 +223,7 @@ class Monitor:
     def close(self) -> None:
         """Audit what the last steps left (replica, then replay) and end the attempt.
 
+        Saves that go on in the background are waited for.
         Collective, except after an exception, where it only says how the attempt ended. Not called: the last steps
         stay unaudited.
         Raises :class:`IntegrityError` under policy ``stop`` when the audit fails.
@@ -229,6 +234,7 @@ class Monitor:
         if failing or not self._started:
             self._end("integrity" if self._stopped else "exception" if failing else "completed", 1 if failing else 0)
             return
+        self._guarded(self.saver.complete, None)
         decision = self._guarded(lambda: self.inspector.examine("close", self.step, probe=True)[0], PROCEED)
         stop = decision.action == "stop"
         self._end("integrity" if stop else "completed", 1 if stop else 0)
@@ -268,6 +274,7 @@ class Monitor:
     def _end(self, reason: str, exit_code: int) -> None:
         self._closed = True
         atexit.unregister(self._at_exit)
+        self._guarded(self.saver.end, None)
         self._journal_end(reason, exit_code)
         self.session.close()
 

@@ -1,25 +1,33 @@
 """Save and resume under the eyes of the checks; journal both.
 
 A save is a meeting of all ranks: entry (attendance, checks, perhaps a refusal), the user's own saving code, exit (did
-it work everywhere). Rank 0 writes the record and the events.
+it work everywhere). Rank 0 writes the record and the events; of a save that goes on in the background, when it is
+complete (:mod:`lastgood.background_saves`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lastgood import checkpoints as files
-from lastgood.attendance import Attendance
+from lastgood.attendance import Attendance, job_store
+from lastgood.background_saves import BackgroundSave, Save, Wait
+from lastgood.checkpoint_files import tensor_files
 from lastgood.errors import ConfigError, RunDirError
 from lastgood.fingerprint import TensorDigests, digest_tensors
 from lastgood.judge import PROCEED
 from lastgood.notice import warn
 from lastgood.replica import weights
 from lastgood.session import relative
+from lastgood.sharded import Named, digest_whole, is_sharded
+
+END_SECONDS: Final = 0.5
+"""What an attempt that ends waits for saves in the background that are complete and only have to be recorded."""
 
 if TYPE_CHECKING:
     from lastgood.monitor import Monitor
@@ -34,6 +42,7 @@ class Saver:
         self.parent_known = True
         self.parent_verified = True
         self._saves = 0
+        self._background: list[BackgroundSave] = []  # as long on every rank; the newest, and those not complete
 
     # --- resume ------------------------------------------------------------------------------------------------------
 
@@ -126,7 +135,7 @@ class Saver:
     # --- save --------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def save(self, path: Path) -> Iterator[None]:
+    def save(self, path: Path) -> Iterator[Save]:
         """See :meth:`lastgood.Monitor.checkpoint`."""
         monitor, blocked = self.monitor, files.Stopwatch()
         name = relative(path, monitor.session.run_dir)
@@ -139,18 +148,55 @@ class Saver:
             self._write("checkpoint.failed", {**data, "reason": "integrity"})
             monitor.stop(decision)
         self._write("checkpoint.started", data)
-        saving = files.Stopwatch()
+        saving, save = files.Stopwatch(), Save()
         try:
-            yield
+            yield save
         except Exception as error:
             self._finish(False)
             self._write("checkpoint.failed", {**data, "reason": f"{type(error).__name__}: {error}"})
             raise
-        data["seconds"] = saving.seconds()
-        if problem := self._finish(True):
+        wait, problem = self._completion(save)
+        writers, problem = self._finish(not problem, wait is not None)
+        if problem:
             self._write("checkpoint.failed", {**data, "reason": problem})
             return
-        monitor._guarded(lambda: self._record(path, data, digests, blocked), None)
+        record = monitor._guarded(lambda: self._make_record(data, digests), None)
+        data["blocked_seconds"] = blocked.seconds()
+        end = partial(self._end, path, data, record, saving)
+        if writers:
+            self._follow(writers, wait, end)
+        else:
+            end("")
+
+    def complete(self) -> None:
+        """Wait for the saves that go on in the background, and record them. Collective, at the end of an attempt."""
+        if not self._background:
+            return
+        for save in self._background:
+            save.wait_for_own()
+        self._finish(True)  # now every rank has said how its own ended
+        self.end()
+
+    def end(self) -> None:
+        """Record what is complete and give up what is not. Never collective; takes no longer than END_SECONDS."""
+        deadline = time.monotonic() + END_SECONDS
+        for save in self._background:
+            save.finish(max(0.0, deadline - time.monotonic()))
+
+    def _follow(self, writers: Sequence[int], wait: Wait | None, end: Callable[[str], None]) -> None:
+        world = self.monitor.world
+        key = f"lastgood/{self.monitor.session.attempt}/saved/{self._saves}"
+        store = job_store() if world.size > 1 else None
+        save = BackgroundSave(key, world.rank, writers, wait, store, end)
+        self._background = [*(s for s in self._background if not s.settled), save]
+
+    def _completion(self, save: Save) -> tuple[Wait | None, str]:
+        """Return what waits for the save's future, and what is wrong with it."""
+        try:
+            return save.completion(), ""
+        except TypeError as error:
+            warn(f"{error}. The save is not recorded.")
+            return None, f"{error}"
 
     def _attendance(self, meeting: str, call: str, on_missing: Callable[[list[int]], None]) -> Attendance:
         world, timeout = self.monitor.world, self.monitor.config.save_timeout_seconds
@@ -163,52 +209,77 @@ class Saver:
         data |= {"reason": f"waits for rank {', '.join(map(str, missing))}", "missing_ranks": missing}
         self.monitor.publisher.write("checkpoint.started", data, self.monitor.step)
 
-    def _examine(self) -> Any:
-        monitor = self.monitor
-        return monitor.inspector.examine("save", monitor.step, probe=monitor.config.save_probe)
+    def _finish(self, ok: bool, goes_on: bool = False) -> tuple[list[int], str]:
+        """Tell each other whether the saving code worked. Collective.
 
-    def _finish(self, ok: bool) -> str:
-        """Tell each other whether the saving code worked; return what went wrong, or "". Collective."""
+        Returns the ranks whose save goes on in the background, and what went wrong, or "".
+        """
         try:
-            bad = self.monitor.world.agree(ok)
+            rows = self.monitor.world.gather_ints([int(ok), int(goes_on)])
         except Exception as error:  # a rank died while saving: its connection is gone
             self.monitor._failed(error)
-            return "a rank was lost during the save"
-        return f"rank {', '.join(map(str, bad))} failed" if bad else ""
+            return [], "a rank was lost during the save"
+        bad = [rank for rank, (said, _) in enumerate(rows) if not said]
+        return [r for r, (_, more) in enumerate(rows) if more], f"rank {', '.join(map(str, bad))} failed" if bad else ""
 
-    def _record(
-        self, path: Path, data: dict[str, Any], digests: TensorDigests | None, blocked: files.Stopwatch
-    ) -> None:
+    def _make_record(self, data: Mapping[str, Any], digests: TensorDigests | None) -> dict[str, Any] | None:
+        """Return what this save held, while the tensors are as they were. Collective where the buffers are sharded."""
         monitor = self.monitor
+        buffers = self._digest(files.named_buffers(monitor.module))
+        if digests is None or monitor.world.rank != 0:
+            return None
+        facts = {key: data[key] for key in ("attempt", "step", "path")}
+        facts |= {"run": monitor.config.run, "world_size": monitor.world.size}
+        parameters = sum(1 for _ in weights(monitor.module, monitor.inspector.ignored))
+        return files.make_record(facts, digests, buffers, parameters)
+
+    def _end(
+        self, path: Path, data: dict[str, Any], record: dict[str, Any] | None, saving: files.Stopwatch, problem: str
+    ) -> None:
+        """The save is over on every rank: record it (rank 0), perhaps in a thread of its own."""
+        data["seconds"] = saving.seconds()
+        if problem:
+            self._write("checkpoint.failed", {**data, "reason": problem})
+        elif self.monitor.world.rank == 0:
+            self.monitor._guarded(lambda: self._record(path, data, record), None)
+
+    def _record(self, path: Path, data: dict[str, Any], record: dict[str, Any] | None) -> None:
         own = {"attempt": data["attempt"], "step": data["step"], "path": data["path"]}
-        parent = self.parent if self.parent is not None or not self.parent_known or data["step"] else own
-        if monitor.world.rank != 0:
-            return
         if not path.exists():
             self._write("checkpoint.failed", {**data, "reason": "nothing was written"})
             warn(f"{path} was not written: save inside the context")
             return
-        facts = own | {"run": monitor.config.run, "world_size": monitor.world.size, "parent": parent}
-        if digests is not None:
-            parameters = sum(1 for _ in weights(monitor.module, monitor.inspector.ignored))
-            record = files.make_record(facts, digests, files.named_buffers(monitor.module), parameters)
+        parent = self.parent if self.parent is not None or not self.parent_known or data["step"] else own
+        if record is not None:
             try:
-                files.write_record(path, record)
+                files.write_record(path, {**record, "parent": parent, "files": tensor_files(path)})
             except OSError as error:
-                monitor.metrics.error("check")
+                self.monitor.metrics.error("check")
                 warn(f"{path} was saved without its record ({error}): a load cannot verify it")
             data["fingerprint"] = record["fingerprint"]
-        data |= {"parent": parent, "bytes": files.size_of(path), "blocked_seconds": blocked.seconds()}
-        self._write("checkpoint.saved", data)
-        self.parent, self.parent_known = own, True  # on rank 0, which alone names parents
+        self._write("checkpoint.saved", {**data, "parent": parent, "bytes": files.size_of(path)})
+        if self.parent is None or not self.parent_known or data["step"] >= self.parent["step"]:
+            self.parent, self.parent_known = own, True  # on rank 0, which alone names parents
+
+    def _examine(self) -> Any:
+        monitor = self.monitor
+        decision, results, digests = monitor.inspector.examine("save", monitor.step, probe=monitor.config.save_probe)
+        return decision, results, self._digests() if self._is_sharded() else digests
 
     def _digests(self) -> TensorDigests:
-        monitor = self.monitor
-        return digest_tensors(monitor.inspector.shared_state(), lanes=2)
+        return self._digest(self.monitor.inspector.shared_state())
+
+    def _digest(self, items: Iterable[Named]) -> TensorDigests:
+        """Fingerprint whole tensors. Collective for a sharded model, of which each rank holds a part."""
+        return digest_whole(self.monitor.world, items) if self._is_sharded() else digest_tensors(items, lanes=2)
+
+    def _is_sharded(self) -> bool:
+        return any(is_sharded(tensor) for _, tensor in self.monitor.inspector.shared_state())
 
     def _write(self, type: str, data: Mapping[str, Any]) -> None:
+        """Journal an event of rank 0. A save that went on in the background is of the step that it holds."""
         if self.monitor.world.rank == 0:
-            self.monitor.publisher.write(type, data, self.monitor.step)
+            self.monitor.publisher.write(type, data, data.get("step", self.monitor.step))
 
 
 def _checked(result: str) -> dict[str, Any]:

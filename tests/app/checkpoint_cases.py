@@ -36,7 +36,7 @@ def recorded(path: Path, model: torch.nn.Module, *optimizers: torch.optim.Optimi
     state = digest_tensors([*weights(model), *optimizer_state(model, optimizers)], lanes=2)
     count = sum(1 for _ in model.parameters())
     facts |= {"files": tensor_files(path)}
-    record = checkpoints.make_record(facts, state, checkpoints.named_buffers(model), count)
+    record = checkpoints.make_record(facts, state, digest_tensors(checkpoints.named_buffers(model), lanes=2), count)
     checkpoints.write_record(path, record)
 
 
