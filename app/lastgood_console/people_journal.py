@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from lastgood import schema
 from lastgood.events import Event, plain, utc
-from lastgood.journal_write import LineFile
+from lastgood.line_file import LineFile
 from lastgood.posted import PostedEvents
 from lastgood_console.actions import ActionError, Deed
 

@@ -5,17 +5,17 @@ reopened. Each line is one ``write``; findings, verdicts and saves are synced to
 
 It must never make training worse. Disk full, I/O error, no permission: one warning, a counter, a callback, and the
 loop goes on. A line that could not be written is kept (the newest 256) and tried again with the next one; a line that
-was cut in half is followed by a line end first, so it costs nothing but itself. Not covered: a file system that blocks.
+was cut in half is followed by a line end first, so it costs nothing but itself. Where somebody deleted the file, a new
+one is begun. With a :class:`~lastgood.background.Background` a file system that blocks keeps nobody waiting: ``write``
+hands its line over and returns; for findings, verdicts, saves, start and end it waits a second for the disk at most.
 """
 
 from __future__ import annotations
 
 import errno
-import os
 import sys
 import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -24,7 +24,9 @@ from threading import RLock
 from typing import Any, Final
 
 from lastgood import schema
+from lastgood.background import PATIENCE_SECONDS, Background, Foreground
 from lastgood.events import Event, plain, source_of, utc
+from lastgood.line_file import LineFile
 
 PROGRESS_BYTES: Final = 400
 _PROGRESS_TRIM: Final = ("extremes", "seconds", "grad_norm", "check_share", "step_seconds")
@@ -33,59 +35,8 @@ _PER_STEP: Final = ("finite", "conservation")
 """Checks whose passes stand nowhere else between two saves: a line of progress loses them last."""
 
 _SYNCED: Final = ("finding", "verdict", "checkpoint.")
-
-
-class LineFile:
-    """Append whole lines to a new file. Every method may raise ``OSError``; a later call starts clean."""
-
-    def __init__(self, keep: int) -> None:
-        self._fd: int | None = None
-        self._torn = False
-        self._waiting: deque[tuple[bytes, bool]] = deque(maxlen=keep)
-
-    def create(self, path: Path) -> bool:
-        """Create the file exclusively; return False when the name is taken."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o644)
-        except FileExistsError:
-            return False
-        _sync_directory(path.parent)
-        return True
-
-    @property
-    def is_open(self) -> bool:
-        """Tell whether the file was created and not closed."""
-        return self._fd is not None
-
-    def keep(self, line: bytes, sync: bool) -> None:
-        """Put a line behind those that wait to be written."""
-        self._waiting.append((line, sync))
-
-    def flush(self) -> None:
-        """Write the lines that wait, oldest first; a line leaves the queue when it is in the file."""
-        fd = self._fd
-        if fd is None:
-            return
-        while self._waiting:
-            line, sync = self._waiting[0]
-            self._append(fd, line)
-            self._waiting.popleft()
-            if sync:
-                os.fsync(fd)
-
-    def _append(self, fd: int, line: bytes) -> None:
-        whole = (b"\n" if self._torn else b"") + line + b"\n"
-        written = os.write(fd, whole)
-        self._torn = 0 < written < len(whole) or (self._torn and written == 0)
-        if written < len(whole):
-            raise OSError(errno.ENOSPC, f"only {written} of {len(whole)} bytes were written")
-
-    def close(self) -> None:
-        """Close the file; what still waits is lost."""
-        fd, self._fd = self._fd, None
-        if fd is not None:
-            os.close(fd)
+_AWAITED: Final = (*_SYNCED, "run.")
+"""Types whose lines are in the file when ``write`` returns: the process may be about to end."""
 
 
 class JournalWriter:
@@ -108,6 +59,7 @@ class JournalWriter:
         clock: Callable[[], float] = time.time,
         on_event: Callable[[Event], None] | None = None,
         on_error: Callable[[BaseException], None] | None = None,
+        background: Background | None = None,
     ) -> None:
         self.run, self.attempt, self.writer, self.rank, self.node = run, attempt, writer, rank, node
         self.errors = 0
@@ -115,8 +67,10 @@ class JournalWriter:
         self._clock, self._on_event, self._on_error = clock, on_event, on_error
         self._lines, self._progress = LineFile(keep=256), LineFile(keep=1)
         self._count = self._progress_count = 0
-        self._warned = self._closed = False
-        self._lock = RLock()
+        self._warned = self._closed = self._named = False
+        self._lock = RLock()  # of the counts and the queues: nobody who holds it waits for a disk
+        self._files = RLock()
+        self._background = background or Foreground("")
 
     @property
     def path(self) -> Path:
@@ -137,35 +91,57 @@ class JournalWriter:
         A collective fact passes ``event_id`` (:func:`lastgood.events.fact_id`) and ``source``
         (:func:`lastgood.events.source_of` without a rank); otherwise both name this writer.
         """
+        self._name()
         with self._lock:
-            self._guarded(self._create)
             self._count += 1
             event = self._event(type, plain(data), step, event_id or f"{self.writer}-{self._count}", source)
             self._lines.keep(event.to_line().encode(), type.startswith(_SYNCED))
-            self._guarded(self._lines.flush)
+        self._do(self._write_lines, PATIENCE_SECONDS if type.startswith(_AWAITED) else 0.0)
         self._published(event)
         return event
 
     def progress(self, data: Mapping[str, Any], step: int) -> Event:
         """Write where the attempt stands: one line of at most 400 bytes, to which the data is trimmed."""
+        self._name()
         with self._lock:
-            self._guarded(self._create)
             self._progress_count += 1
             name = f"{self.writer}-p{self._progress_count}"
             event = _trimmed(self._event("progress", _short(plain(data)), step, name, None))
             self._progress.keep(event.to_line().encode(), False)
-            self._guarded(self._create_progress)
-            self._guarded(self._progress.flush)
+        self._do(self._write_progress)
         self._published(event)
         return event
 
-    def close(self) -> None:
-        """Try once more to write what waits, then close. Later events are only passed to ``on_event``."""
-        with self._lock:
+    def close(self, timeout: float = PATIENCE_SECONDS) -> None:
+        """Try once more to write what waits, then close. Later events are only passed to ``on_event``.
+
+        ``timeout`` (seconds) is what a disk in the background gets for it.
+        """
+        self._background.do(self._end, timeout)
+
+    # --- on the thread that has the files ----------------------------------------------------------------------------
+
+    def _write_lines(self) -> None:
+        with self._files:
+            self._guarded(self._create)
+            self._guarded(self._lines.flush)
+
+    def _write_progress(self) -> None:
+        with self._files:
+            self._guarded(self._create)
+            self._guarded(self._create_progress)
+            self._guarded(self._progress.flush)
+
+    def _end(self) -> None:
+        with self._files:
             for file in (self._lines, self._progress):
                 self._guarded(file.flush)
                 self._guarded(file.close)
             self._closed = True
+
+    def _create_first(self) -> None:
+        with self._files:
+            self._guarded(self._create)
 
     def _event(self, type: str, data: dict[str, Any], step: int | None, name: str, source: str | None) -> Event:
         source = source or source_of(self.run, self.attempt, self.rank)
@@ -175,6 +151,8 @@ class JournalWriter:
 
     def _create(self) -> None:
         """Take the first free name: another file of that name means another writer, whose ids must not return."""
+        if self._lines.is_gone:
+            self._begin_anew()
         if self._lines.is_open or self._closed:
             return
         wanted = self.writer
@@ -183,9 +161,27 @@ class JournalWriter:
                 return
             self.writer = f"{wanted}.{n}"
 
+    def _begin_anew(self) -> None:
+        self._lines.close()
+        self._progress.close()
+        gone = FileNotFoundError(errno.ENOENT, "it was deleted")
+        self._failed(gone, f"the journal {self.path} was deleted; a new one is begun, and what it held is lost")
+
     def _create_progress(self) -> None:
         if not self._progress.is_open and not self._closed and self._lines.is_open:
             self._progress.create(self._directory / f"{self.writer}.progress.jsonl")
+
+    def _name(self) -> None:
+        """Have the name settled before the first event takes it, as far as the disk answers."""
+        if not self._named:
+            self._named = True
+            self._do(self._create_first, PATIENCE_SECONDS)
+
+    def _do(self, job: Callable[[], None], wait_seconds: float = 0.0) -> None:
+        done = self._background.do(job, wait_seconds)
+        if not done and self._background.hangs:
+            problem = TimeoutError(f"the disk has not answered for {PATIENCE_SECONDS:g} s")
+            self._failed(problem, f"the journal {self.path} waits: {problem}; training goes on, and the lines are kept")
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:
@@ -252,13 +248,3 @@ def _shorter(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     passed = left.get("passed", {})
     yield left | {"passed": {check: passed[check] for check in _PER_STEP if check in passed}}
     yield {}
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make a new name durable. Some file systems cannot sync a directory; the file itself is what counts."""
-    with suppress(OSError):
-        fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)

@@ -39,6 +39,7 @@ from lastgood.inspector import Inspector
 from lastgood.judge import PROCEED, Decision
 from lastgood.local import LocalWatch
 from lastgood.notice import warn
+from lastgood.push import END_SECONDS
 from lastgood.recorder import Recorder
 from lastgood.reduce import BackwardView, ReduceWatch
 from lastgood.replica import ignored_by
@@ -146,6 +147,7 @@ class Monitor:
         self._last_progress = time.monotonic()
         self._phase = "training"
         self._started = self._closed = self._ended = False
+        self._process = os.getpid()
         self._stopped = ""
         self._handled: BaseException | None = None
         self._reduce: ReduceWatch | FsdpWatch | None = None
@@ -176,6 +178,7 @@ class Monitor:
         if self._micro == 0:
             self.injector.on_step(step)
             self._guarded(lambda: self.inspector.before_forward(step), None)
+            self.injector.resting(step, self.module, self.optimizers[0])
         batch = self.injector.batch(step, batch)
         audit = self._micro == 0 and self.inspector.replay_due(step)
         self._micro += 1
@@ -273,10 +276,11 @@ class Monitor:
 
     def _end(self, reason: str, exit_code: int) -> None:
         self._closed = True
+        began = time.monotonic()
         atexit.unregister(self._at_exit)
         self._guarded(self.saver.end, None)
         self._journal_end(reason, exit_code)
-        self.session.close()
+        self.session.close(max(0.0, END_SECONDS - (time.monotonic() - began)))
 
     def _journal_end(self, reason: str, exit_code: int) -> None:
         if self._started and self.world.rank == 0 and not self._ended:
@@ -285,8 +289,8 @@ class Monitor:
             self.publisher.write("run.ended", data, self.step)
 
     def _at_exit(self) -> None:
-        """The script ended without close: say how, if it can be told. Never collective."""
-        if not self._closed:
+        """The script ended without close: say how, if it can be told. Never collective, and never in a forked child."""
+        if not self._closed and os.getpid() == self._process:
             crashed = getattr(sys, "last_exc", None) is not None or getattr(sys, "last_value", None) is not None
             self._end("integrity" if self._stopped else "exception" if crashed else "completed", 1 if crashed else 0)
 

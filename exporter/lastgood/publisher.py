@@ -6,11 +6,13 @@ name the checkpoint to resume from without reading the journals again while trai
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lastgood import wording
+from lastgood.background import Background
 from lastgood.delivery import Delivery, NoDelivery
 from lastgood.events import Event, fact_id, source_of
 from lastgood.findings import finding_id, resume_data
@@ -54,6 +56,7 @@ class Publisher:
         self.delivery = delivery or NoDelivery()
         self.places: dict[int, tuple[Place, ...]] = {}
         self.history: list[Event] = []
+        self.files = Background("lastgood-journal")
         self._writer = JournalWriter(
             run_dir,
             run,
@@ -63,6 +66,7 @@ class Publisher:
             node=place.node,
             on_event=self._on_event,
             on_error=lambda error: on_error("journal"),
+            background=self.files,
         )
         self._journaling = journaling
 
@@ -112,9 +116,11 @@ class Publisher:
             return None, ""
 
     def close(self, timeout: float = 1.0) -> None:
-        """Send what is queued, for at most ``timeout`` seconds, and close the files."""
+        """Send what is queued and close the files, in at most ``timeout`` seconds together."""
+        deadline = time.monotonic() + timeout
+        self._writer.close(0.0)
         self.delivery.close(timeout)
-        self._writer.close()
+        self.files.settle(max(0.0, deadline - time.monotonic()))
 
     def _on_event(self, event: Event) -> None:
         if self.place.rank == 0 and event.type != "progress":

@@ -125,12 +125,12 @@ class Session:
             **facts,
         }
 
-    def close(self) -> None:
-        """Stop serving, deliver what is left and close the journal, in a second together. May be called twice."""
-        deadline = time.monotonic() + END_SECONDS
+    def close(self, seconds: float = END_SECONDS) -> None:
+        """Stop serving, deliver what is left and close the journal, in ``seconds`` together. May be called twice."""
+        deadline = time.monotonic() + seconds
         self.pusher.end()
         self.devices.close()
-        self._withdraw()
+        self.publisher.files.do(self._withdraw, max(0.0, deadline - time.monotonic()))
         self.endpoint.close()
         self.publisher.close(max(0.0, deadline - time.monotonic()))
         self.pusher.close(max(0.0, deadline - time.monotonic()))

@@ -22,6 +22,7 @@ from lastgood.journal_read import JournalTail
 
 ROOT = Path(sys.argv[1])
 CASES: dict[str, Callable[[Path], Any]] = {}
+WATCHED: list[lastgood.Monitor] = []
 
 
 def case(function: Callable[[Path], Any]) -> Callable[[Path], Any]:
@@ -61,7 +62,9 @@ def build(norm: bool = False, hook: Any = None) -> tuple[DistributedDataParallel
 
 def watch(ddp: Any, optimizer: Any, root: Path, **settings: Any) -> lastgood.Monitor:
     settings = {"loss_fn": loss_fn, "replica_every": 4, "replay_every": 4, "metrics_port": 0, **settings}
-    return lastgood.watch(ddp, optimizer, run_dir=root / "run", **settings)
+    monitor = lastgood.watch(ddp, optimizer, run_dir=root / "run", **settings)
+    WATCHED.append(monitor)
+    return monitor
 
 
 def train(
@@ -93,6 +96,8 @@ def state(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
 
 
 def events(root: Path, *types: str) -> list[dict[str, Any]]:
+    for monitor in WATCHED:  # what happens in the loop is written beside it
+        assert monitor.publisher.files.settle(10)
     dist.barrier()
     found, unreadable = JournalTail(root / "run").poll()
     assert not unreadable, unreadable
