@@ -18,6 +18,7 @@ from lastgood.errors import ConfigError
 
 SITES: Final = (
     "batch", "activation", "gradient", "weight-gradient", "bucket", "reduce-all", "reduce-one", "weight", "optimizer",
+    "at-rest",
 )  # fmt: skip
 """Where a fault can be, in the order of a step (:mod:`lastgood.faults` says what each means)."""
 

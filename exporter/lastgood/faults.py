@@ -22,6 +22,7 @@ Sites, in the order of a step:
 - ``bucket``: a local gradient bucket after lastgood's first projection, as a wrong copy or link would
 - ``reduce-all``, ``reduce-one``: the reduced bucket on all ranks alike, or on one
 - ``weight``, ``optimizer``: one tensor after the update of the step, as a bit flip in memory would
+- ``at-rest``: a weight or a moment of the optimizer in the middle of a step, while nobody writes
 
 A file that rots on disk has no place in a step: :func:`lastgood.rot.rot_`.
 
@@ -95,6 +96,12 @@ class Injector:
     def on_step(self, step: int) -> None:
         """Remember the step for the layers, which know none."""
         self._step = step
+
+    def resting(self, step: int, model: nn.Module, optimizer: Optimizer) -> None:
+        """Corrupt a weight or a moment past torch's write counter, which a flip in memory does not move either."""
+        if self._is_due("at-rest", step):
+            named = [*_weights(model), *_states(model, optimizer, self.fault.state)]
+            self._corrupt_one_of(step, [(name, tensor.data) for name, tensor in named])
 
     def batch(self, step: int, batch: Any) -> Any:
         """Return the batch, or a copy without targets."""

@@ -4,8 +4,8 @@ The monitor calls these points and knows nothing about faults. :class:`NoInjecti
 it does nothing, so the monitor needs no ``if``. The injector that does something is :class:`lastgood.faults.Injector`;
 it is handed over as an argument and armed by hand, never by a setting or an environment variable.
 
-The monitor hands over its journal first (``journal_to``). The order within one step: ``on_step``, ``batch``, per
-bucket ``bucket`` and ``reduced``, ``after_update``.
+The monitor hands over its journal first (``journal_to``). The order within one step: ``on_step``, ``resting``,
+``batch``, per bucket ``bucket`` and ``reduced``, ``after_update``.
 """
 
 from __future__ import annotations
@@ -38,6 +38,12 @@ class InjectionPoints(Protocol):
     def on_step(self, step: int) -> None:
         """Step ``step`` begins: before its first forward."""
 
+    def resting(self, step: int, model: Module, optimizer: Optimizer) -> None:
+        """Corrupt weights or optimizer state in place while nobody writes: before the first forward of step ``step``.
+
+        A sample of the ``at_rest`` check has had its first look by then.
+        """
+
     def batch(self, step: int, batch: Batch) -> Batch:
         """Return the batch that the step is to use, before it is remembered for a replay."""
 
@@ -58,6 +64,9 @@ class NoInjection:
         """Do nothing."""
 
     def on_step(self, step: int) -> None:
+        """Do nothing."""
+
+    def resting(self, step: int, model: Module, optimizer: Optimizer) -> None:
         """Do nothing."""
 
     def batch(self, step: int, batch: Any) -> Any:

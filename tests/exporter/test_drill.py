@@ -29,6 +29,7 @@ from lastgood.drill.plan import (
 from lastgood.drill.reach import CONSERVATION_LIMIT, RULES, Demand, demands, firsts
 from lastgood.drill.score import Outcome, score
 from lastgood.drill.truth import Truth, read_truth
+from lastgood.events import CHECKS
 from lastgood.fault_specs import Fault
 from lastgood.projection import FLOAT32_TOLERANCE
 from lastgood.stepvector import CALIBRATION_LIMIT
@@ -165,6 +166,13 @@ def test_an_optimizer_state_is_read_at_saves_and_at_its_own_cadence() -> None:
     assert asked(trial("optimizer exp_avg"), truth(state=odd), 11) == [Demand(("replica",), 16, 16)]
 
 
+def test_memory_that_changes_in_a_sampled_step_must_be_seen_by_at_rest_and_nobody_else_is_asked() -> None:
+    odd = truth({s: [1] for s in range(12, 25)})
+    assert asked(trial("at rest"), odd, 12)[0] == Demand(("at_rest",), 12, 12)
+    assert [d.checks for d in asked(trial("at rest"), odd, 13)] == [("replica",)]
+    assert [d.checks for d in asked(trial("weight"), odd, 12)] == [("replica",)]
+
+
 @pytest.mark.parametrize(
     ("row", "shown", "latest"),
     [
@@ -186,7 +194,7 @@ def test_a_value_that_is_not_finite_is_asked_of_the_same_step() -> None:
 
 
 def test_every_rule_names_known_checks() -> None:
-    assert {check for rule in RULES for check in rule.checks} == {"finite", "conservation", "replica", "replay", "load"}
+    assert {check for rule in RULES for check in rule.checks} == {*CHECKS, "load"}
 
 
 # the score of one trial

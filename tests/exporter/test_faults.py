@@ -391,6 +391,21 @@ def test_the_moment_of_the_optimizer_can_be_chosen(state: str, seed: int) -> Non
     assert changed(faulty.numbers(), clean.numbers()) == {journal.lines[0][1]["tensor"]: 1}
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_memory_at_rest_changes_past_the_counter_that_every_write_moves(seed: int) -> None:
+    injector, journal = armed(Fault("at-rest", "mantissa-high", 0, 2, seed=seed))
+    training = Training(injector)
+    training.step(1)
+    before = training.numbers()
+    held = [*training.model.parameters(), *(s for p in training.optimizer.state.values() for s in p.values())]
+    counted = [tensor._version for tensor in held]
+    for number in (1, 2, 3):
+        injector.resting(number, training.model, training.optimizer)
+    assert [line[1]["step"] for line in journal.lines] == [2]
+    assert changed(training.numbers(), before) == {journal.lines[0][1]["tensor"]: 1}
+    assert [tensor._version for tensor in held] == counted
+
+
 def test_a_wrong_activation_is_wrong_in_the_forward_already() -> None:
     injector, journal = armed(Fault("activation", "scale", 0, 2))
     faulty, clean = Training(injector), Training(NoInjection())

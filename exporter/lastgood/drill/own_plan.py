@@ -28,6 +28,7 @@ TRIED: Final = (
     ("reduced, one rank", "scale", "transient"),
     ("weight", "mantissa-low", "transient"),
     ("optimizer", "mantissa-high", "transient"),
+    ("at rest", "mantissa-high", "permanent"),
     (BATCH, "nan", "transient"),
 )
 """(row, kind, when) of the faults that a script is run under."""

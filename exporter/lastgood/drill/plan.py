@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, get_args
 
-from lastgood.fault_specs import KINDS, Fault, When
+from lastgood.fault_specs import KINDS, LAYER_SITES, Fault, When
 
 Sort = Literal["fault", "clean", "threads", "unordered", "plain"]
 """``threads``: each rank has another number of threads. ``unordered``: a reduction in another order at every run.
@@ -28,6 +28,7 @@ ROWS: Final[Mapping[str, tuple[str, str]]] = {
     "weight": ("weight", ""),
     "optimizer exp_avg": ("optimizer", "exp_avg"),
     "optimizer exp_avg_sq": ("optimizer", "exp_avg_sq"),
+    "at rest": ("at-rest", ""),
 }
 """Row of the score -> (site of the injector, moment of the optimizer)."""
 
@@ -60,6 +61,7 @@ class Trial:
     replica_every: int = 4
     state_every: int = 8
     replay_every: int = 8
+    at_rest_every: int = 4
     save_every: int = 12
     reference: str = ""
     """The clean trial with the same seed; empty for a control."""
@@ -80,6 +82,10 @@ class Trial:
     def reads_state(self, step: int) -> bool:
         """Tell whether that comparison reads the optimizer state as well."""
         return step % self.state_every == 0
+
+    def rests(self, step: int) -> bool:
+        """Tell whether step ``step`` is sampled for bits that change while nobody writes."""
+        return step % self.at_rest_every == 0
 
     def saves(self, step: int) -> bool:
         """Tell whether the state after step ``step`` is saved."""
@@ -165,13 +171,13 @@ def _cell(draw: _Draw, row: str, kind: str, when: str, repeat: int) -> Trial:
 
 
 def _step(draw: _Draw, site: str, when: str, repeat: int) -> int:
-    """Choose the step; half of the transient faults in a layer are in a step that is audited."""
+    """Choose the step; half of the transient faults in a layer, or at rest, are in a step that is looked at."""
     shape = Trial(name="", row="")
     if when == "intermittent":
         return draw.chance.randrange(2, shape.steps // 2)
-    audited = [step for step in range(2, shape.steps + 1) if shape.audits(step)]
-    if when == "transient" and site in ("activation", "gradient", "weight-gradient") and draw.chance.random() < 0.5:
-        return draw.chance.choice(audited)
+    seen = {"at-rest": shape.rests} | dict.fromkeys(LAYER_SITES, shape.audits)
+    if when == "transient" and site in seen and draw.chance.random() < 0.5:
+        return draw.chance.choice([step for step in range(2, shape.steps + 1) if seen[site](step)])
     return draw.chance.randrange(2, shape.steps)
 
 

@@ -47,6 +47,9 @@ RULES: Final = (
     Rule("weight", "any", ("replica",), "the weights differ at a comparison", "one replica cadence, or the next save"),
     Rule("optimizer", "any", ("replica",), "the state differs at a comparison that reads it, or the weights at any",
          "one cadence of the state (`state_every`), or the next save"),
+    Rule("at rest", "any", ("at_rest",), "it happens in a sampled step", "the same step"),
+    Rule("at rest", "any", ("replica",), "weights or state differ at a comparison that reads them",
+         "one cadence of it, or the next save"),
     Rule("data batch", "any", ("finite",), "the loss is not finite", "the same step; cleared, nobody is accused"),
     Rule("checkpoint on disk", "after the save", (LOAD,), "always", "when it is loaded or verified"),
     Rule("the arbiter and another device", "permanent", (), "outside reach",
@@ -87,6 +90,7 @@ def demands(trial: Trial, truth: Truth, injected: Sequence[Mapping[str, Any]]) -
     if trial.row in (ARBITER, BATCH):
         return
     yield from (Demand(("replay", "finite"), s, s) for s in _replayed(trial, truth))
+    yield from (Demand(("at_rest",), s, s) for s in _rested(trial, injected))
     yield from _replica(trial, truth)
     yield from _conservation(trial, truth, injected)
 
@@ -96,6 +100,11 @@ def _replayed(trial: Trial, truth: Truth) -> Iterator[int]:
     for step, ranks in sorted(truth.changed.items()):
         if ranks and truth.agrees(step - 1, state=trial.reads_state(step)):
             yield step
+
+
+def _rested(trial: Trial, injected: Sequence[Mapping[str, Any]]) -> Iterator[int]:
+    """Yield the sampled steps in which memory changed while nobody wrote."""
+    yield from (int(d["step"]) for d in injected if d["site"] == "at-rest" and trial.rests(int(d["step"])))
 
 
 def _replica(trial: Trial, truth: Truth) -> Iterator[Demand]:

@@ -82,6 +82,7 @@ def _watch(
         replica_every=trial.replica_every,
         state_every=trial.state_every,
         replay_every=trial.replay_every,
+        at_rest_every=trial.at_rest_every,
         devices="off",
     )
     return monitor, injector
