@@ -28,7 +28,7 @@ A file that rots on disk has no place in a step: :func:`lastgood.rot.rot_`.
 
 The journaled truth says how much changed, so that a score can tell what lies below a tolerance. No verdict reads it.
 
-Not covered: sharded parameters, and layers inside ``torch.compile`` regions.
+Not covered: layers inside ``torch.compile`` regions.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ from lastgood.findings import number
 from lastgood.fingerprint import canonical_name
 from lastgood.injection_points import JournalWrite
 from lastgood.projection import project_only
+from lastgood.sharded import local, locally
 
 __all__ = ["KINDS", "NAMED", "SITES", "WARP", "Fault", "Injector", "fault_named"]
 
@@ -211,13 +212,13 @@ def _measured(change: Change) -> dict[str, Any]:
 
 
 def _weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    for name, parameter in model.named_parameters():
-        yield canonical_name(name), parameter
+    """Yield the weights; of a sharded one what this rank holds."""
+    yield from locally((canonical_name(name), parameter) for name, parameter in model.named_parameters())
 
 
 def _states(model: nn.Module, optimizer: Optimizer, wanted: str) -> Iterator[tuple[str, Tensor]]:
     """Yield the optimizer's state tensors that have a value per weight (not its step counts); ``wanted``: its key."""
-    for name, parameter in _weights(model):
+    for name, parameter in model.named_parameters():
         for key, state in optimizer.state.get(parameter, {}).items():
             if isinstance(state, Tensor) and state.shape == parameter.shape and state.dim() and wanted in ("", key):
-                yield f"{name}.{key}", state
+                yield f"{canonical_name(name)}.{key}", local(state)

@@ -96,7 +96,8 @@ class GatherDigest:
             return Comparison(nothing, None)
         asked = [rank for rank, row in enumerate(rows) if row[2] == rows[odd[0]][2]]
         name, observed, expected = self._first(world, found, asked, odd[0])
-        return Comparison(nothing, rule_gathered(odd, asked, nodes, name), name, observed, expected)
+        ruling = rule_gathered(odd, asked, nodes, name)
+        return Comparison(nothing, ruling, f"{name}, as gathered", observed, expected)
 
     def _first(self, world: World, found: Sequence[_Gather], asked: Sequence[int], odd: int) -> tuple[str, int, int]:
         """Return the first gather that is wrong on rank ``odd``: its name, the digest of the copy, and the right one."""

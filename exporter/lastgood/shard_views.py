@@ -11,8 +11,8 @@ from torch import Tensor
 
 from lastgood.comm import World
 from lastgood.stepvector import StepFacts, relative
-from lastgood.verdict import Ruling, rule_conservation
-from lastgood.verdict_sharded import rule_scattered
+from lastgood.verdict import Ruling
+from lastgood.verdict_sharded import rule_averaged, rule_scattered
 
 
 @dataclass(slots=True)
@@ -72,11 +72,9 @@ class Parts:
         afters = [rows[member]["after"] for member in members]
         common = max(set(afters), key=afters.count)
         odd = [member for member, after in zip(members, afters, strict=True) if after != common]
-        nodes = {rank: self.nodes[rank] for rank in members}
-        if 2 * len(odd) >= len(members):
-            odd = [rank for rank in wrong if rank in members]
-            odd = [] if len(odd) == len(members) else odd
-        return odd, rule_conservation(odd, len(members), nodes, bucket)
+        if 2 * len(odd) > len(members):
+            odd = []
+        return odd or [rank for rank in wrong if rank in members], rule_averaged(odd, members, self.nodes, bucket)
 
 
 def _row(mine: BucketParts) -> dict[str, Any]:

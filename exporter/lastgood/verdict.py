@@ -138,7 +138,7 @@ def rule_replica(digests: Mapping[int, int], nodes: Mapping[int, str], tensor: s
             reasons_against=(against,),
         )
     reason = f"{len(digests)} replicas hold {len(set(digests.values()))} different states and none has a majority."
-    return _tie(outcome.odd, nodes, _sentences(reason, where))
+    return tie(outcome.odd, nodes, _sentences(reason, where))
 
 
 def rule_unreduced(tensor: str) -> Ruling:
@@ -219,7 +219,7 @@ def rule_conservation(odd: Sequence[int], world_size: int, nodes: Mapping[int, s
     ranks = tuple(sorted(set(odd)))
     differs = f"The result of {names_of(ranks, nodes)} differs from the others'."
     if 2 * len(ranks) >= world_size:
-        return _tie(range(world_size), nodes, (lost, differs, "No result has a majority."))
+        return tie(range(world_size), nodes, (lost, differs, "No result has a majority."))
     if shared_by_many(ranks, nodes):
         return symptom(ranks, nodes, reasons_for=(lost, differs))
     return accuse(ranks, nodes, reasons_for=(lost, differs))
@@ -499,7 +499,7 @@ def symptom(ranks: Sequence[int], nodes: Mapping[int, str], *, reasons_for: tupl
     )
 
 
-def _tie(ranks: Sequence[int], nodes: Mapping[int, str], reasons: tuple[str, ...]) -> Ruling:
+def tie(ranks: Sequence[int], nodes: Mapping[int, str], reasons: tuple[str, ...]) -> Ruling:
     """Rule where no side has a majority: few ranks are candidates, many are a symptom."""
     if shared_by_many(ranks, nodes):
         return symptom(ranks, nodes, reasons_for=reasons)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lastgood.verdict import MOST_TOLD, Ruling, accuse, names_of, shared_by_many, symptom
+from lastgood.verdict import MOST_TOLD, Ruling, accuse, names_of, shared_by_many, symptom, tie
 
 
 def rule_scattered(holders: Sequence[int], nodes: Mapping[int, str], bucket: int) -> Ruling:
@@ -17,6 +17,18 @@ def rule_scattered(holders: Sequence[int], nodes: Mapping[int, str], bucket: int
     against = "Every rank of the group adds to a part before one of them holds it, so no rank stands out."
     reasons = tuple(text for text in (lost, part) if text)
     return Ruling(status="confirmed", confidence="high", reasons_for=reasons, reasons_against=(against,))
+
+
+def rule_averaged(odd: Sequence[int], members: Sequence[int], nodes: Mapping[int, str], bucket: int) -> Ruling:
+    """Rule on an average between the ranks that hold the same part; ``odd``: those whose result is another one."""
+    lost = f"In bucket {bucket} the mean of the replicas' checksums is not the checksum of their mean."
+    if not odd:
+        same = f"{names_of(members, nodes)} hold the same wrong part, so none of them stands out."
+        return Ruling(status="confirmed", confidence="high", reasons_for=(lost,), reasons_against=(same,))
+    differs = f"The part of {names_of(odd, nodes)} differs from that of the others that hold it."
+    if 2 * len(odd) >= len(members):
+        return tie(members, nodes, (lost, differs, "No result has a majority."))
+    return accuse(odd, nodes, reasons_for=(lost, differs))
 
 
 def rule_gathered(odd: Sequence[int], asked: Sequence[int], nodes: Mapping[int, str], tensor: str) -> Ruling:
