@@ -29,7 +29,8 @@ class World:
         self.control = self._control_group()
 
     def _control_group(self) -> dist.ProcessGroup | None:
-        if self.group is None or "gloo" in dist.get_backend(self.group):
+        """Return a gloo group. Beside NCCL ("cpu:gloo,cuda:nccl") it is one of its own: the job saves over the other."""
+        if self.group is None or dist.get_backend(self.group) == "gloo":
             return self.group
         ranks = dist.get_process_group_ranks(self.group)
         group: dist.ProcessGroup = dist.new_group(ranks, backend="gloo", timeout=timedelta(minutes=10))
