@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from operator import itemgetter
 
 from lastgood import wording
-from lastgood.state import Point, RunState
+from lastgood.state import Checkpoint, Point, RunState
 
 _step, _time = itemgetter(0), itemgetter(1)  # of an anchor; along the anchors both rise
 
@@ -59,9 +60,17 @@ def _anchors(state: RunState) -> Iterator[tuple[int, int, str]]:
     for done in state.rounds:
         yield done.attempt, done.step, done.at
     for save in state.checkpoints:
-        yield save.attempt, save.step, save.saved_at
+        yield save.attempt, save.step, _held_at(save)
     for finding in state.findings:
         yield finding.attempt, finding.step, finding.at
+
+
+def _held_at(save: Checkpoint) -> str:
+    """Return when training went on from a save: one in the background is complete only long after its step."""
+    behind = (save.seconds or 0.0) - (save.blocked_seconds or 0.0)
+    if save.blocked_seconds is None or behind <= 0:
+        return save.saved_at
+    return (wording.moment(save.saved_at) - timedelta(seconds=behind)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _rising(times: Mapping[int, str]) -> list[tuple[int, str]]:

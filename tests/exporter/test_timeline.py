@@ -164,6 +164,16 @@ def test_a_clock_that_ran_backwards_is_not_followed() -> None:
     assert times == sorted(times)
 
 
+def test_a_save_in_the_background_does_not_move_its_step_to_when_it_was_complete() -> None:
+    state = states.gradient()
+    clock = timeline.StepClock(state)
+    late = [replace(s, saved_at=states.at(26 * states.PACE), seconds=states.PACE - 1, blocked_seconds=0.0) for s in
+            state.checkpoints if s.step == 25]  # fmt: skip
+    others = [s for s in state.checkpoints if s.step != 25]
+    again = timeline.StepClock(replace(state, checkpoints=(*others, *late)))
+    assert again.at(Point(1, 25)) == clock.at(Point(1, 25))
+
+
 def long_run() -> tuple[RunState, Incident]:
     """Return a run of 200 000 steps with a save and a round every 100 and the incident at the end."""
     state = states.gradient()
