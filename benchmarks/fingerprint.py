@@ -9,16 +9,14 @@ Prints one JSON object:
 - ``collisions``: how often several changed words leave the fingerprint as it was, with the mix cut to 16 bits so that
   it can be measured; times 2^-16 it is the probability of the real 32-bit mix
 - ``bandwidth``: GB/s and the share of ``x.sum()`` in the same process, medians over interleaved rounds, eager and
-  compiled side by side. The compiled form lives only here
+  compiled side by side, the compiled ones as ``compile_checks="on"`` runs them. Two lanes are what a save stores
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
-import shutil
 import statistics
 import time
 from collections.abc import Callable
@@ -28,6 +26,8 @@ import torch
 from torch import Tensor
 
 from lastgood import fingerprint as fp
+from lastgood import fingerprint_compiled
+from lastgood.mixing import LANES, mix_, signed
 
 ELEMENTS = 65_536
 TYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -141,9 +141,9 @@ def detection(trials: int) -> dict[str, Any]:
 
 def cut_sum(words: Tensor, index: Tensor) -> Tensor:
     """Return, per row of (word, index) pairs, the sum of the mixed words cut to 16 bits."""
-    lane = fp.LANES[0]
-    mixed = words ^ (index * fp._signed(lane.index) + fp._signed(fp.key_of("weight")))
-    fp._mix_(mixed, torch.empty_like(mixed), lane)
+    lane = LANES[0]
+    mixed = words ^ (index * signed(lane.index) + signed(fp.key_of("weight")))
+    mix_(mixed, torch.empty_like(mixed), lane)
     return mixed.to(torch.int16).sum(1, dtype=torch.int64)
 
 
@@ -182,42 +182,40 @@ def collisions(trials: int) -> dict[str, Any]:
 # bandwidth
 
 
-def compiled_forms(name: str) -> dict[str, Callable[[Tensor], Any]]:
-    """Return the fused passes over a float32 tensor as ``torch.compile`` makes them."""
-    lane, key = fp.LANES[0], fp._signed(fp.key_of(name))
-
-    def mixed(x: Tensor) -> Tensor:
-        words = x.view(torch.int32)
-        h = words ^ (torch.arange(x.numel(), dtype=torch.int32, device=x.device) * fp._signed(lane.index) + key)
-        for shift, factor in zip(lane.shifts, (*lane.factors, 1), strict=True):
-            h = (h ^ ((h >> shift) & ((1 << (32 - shift)) - 1))) * fp._signed(factor)
-        return h.sum(dtype=torch.int64)
-
-    def fused(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return mixed(x), x.double().square().sum(), (x.view(torch.int32) & 0x7FFF_FFFF).max()
-
-    return {
-        "compiled fingerprint": torch.compile(mixed, dynamic=False),
-        "compiled measure": torch.compile(fused, dynamic=False),
-    }
-
-
 def ready_forms(x: Tensor, wanted: bool) -> tuple[dict[str, Callable[[Tensor], Any]], dict[str, Any]]:
     """Compile, and hold the results to the eager ones. Returns (forms, what is said about them)."""
-    compiler = os.environ.get("CXX", "g++")
     if not wanted:
         return {}, {"skipped": "switched off on the command line"}
-    if x.device.type == "cpu" and shutil.which(compiler) is None:
-        return {}, {"skipped": f"no C++ compiler: {compiler} is not on the path"}
-    start = time.perf_counter()
-    forms = compiled_forms("weight")
-    try:
-        results = [forms["compiled fingerprint"](x), *forms["compiled measure"](x)]
-    except Exception as error:  # whatever the compiler says is the reason; the eager numbers stand
-        return {}, {"skipped": f"torch.compile failed: {type(error).__name__}: {str(error)[:300]}"}
+    failures: list[Exception] = []
     eager = fp.measure(x, "weight")
+    start = time.perf_counter()
+    fingerprint_compiled.configure("on", failures.append)
+    try:
+        results = [fp.fingerprint(x, "weight"), *fp.measure(x, "weight")]
+    finally:
+        fingerprint_compiled.configure("off", failures.append)
+    if failures:  # whatever the compiler says is the reason; the eager numbers stand
+        return {}, {"skipped": f"not compiled: {type(failures[0]).__name__}: {str(failures[0])[:300]}"}
     agrees = int(results[0]) == int(results[1]) == int(eager[0]) and int(results[3]) == int(eager[2])
+    forms = {
+        "compiled fingerprint": compiled(lambda t: fp.fingerprint(t, "weight")),
+        "compiled two lanes": compiled(lambda t: fp.digest_tensors([("weight", t)], lanes=2)),
+        "compiled measure": compiled(lambda t: fp.measure(t, "weight")),
+    }
     return forms, {"seconds_to_compile": time.perf_counter() - start, "agrees_with_eager": agrees}
+
+
+def compiled(form: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    """Run a form with the compiled pass switched on, as ``compile_checks="on"`` does."""
+
+    def run(x: Tensor) -> Any:
+        fingerprint_compiled.configure("on", print)
+        try:
+            return form(x)
+        finally:
+            fingerprint_compiled.configure("off", print)
+
+    return run
 
 
 def seconds(form: Callable[[Tensor], Any], x: Tensor) -> float:

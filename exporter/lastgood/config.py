@@ -23,6 +23,8 @@ from lastgood.push_receiver import push_address
 Policy = Literal["stop", "skip", "record"]
 POLICIES: Final = get_args(Policy)
 
+COMPILE: Final = ("auto", "on", "off")
+
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 
 
@@ -73,6 +75,9 @@ class Config:
     """``user:password`` for ``push_url``. Never logged, never journaled."""
     push_seconds: float = 10.0
     """Seconds between two steps whose metrics are pushed; 0 pushes every step."""
+    compile_checks: str = "auto"
+    """Whether the pass that reads weights and gradients is compiled: ``auto`` (for GPUs), ``on`` (for the CPU as well,
+    which needs a C++ compiler and takes seconds at the start) or ``off``. The results are the same."""
     devices: str = "auto"
     """Whether each rank reads its GPU's sensors: ``auto`` or ``off``. Switch it off where dcgm-exporter runs, whose
     series join on the GPU's UUID. ``fake`` makes the numbers up (of a device called FAKE-GPU), for demos without a GPU;
@@ -94,6 +99,7 @@ class Config:
         _require(self.save_timeout_seconds > 0, "save_timeout_seconds", self.save_timeout_seconds, "above 0 seconds")
         _require(self.push_seconds >= 0, "push_seconds", self.push_seconds, "0 or more seconds")
         self._require_push()
+        _require(self.compile_checks in COMPILE, "compile_checks", self.compile_checks, f"one of {', '.join(COMPILE)}")
         _require(devices_of.allowed(self.devices), "devices", self.devices, f"auto, off, {devices_of.FAKES}")
         _require(0.1 <= self.device_seconds <= 60, "device_seconds", self.device_seconds, "0.1 to 60 seconds")
         fair = self.budget is None or 0 < self.budget < 1

@@ -15,14 +15,16 @@ mix is a 32-bit finalizer (a bijection), its result read as a signed number. So 
 fingerprint, and several changed words are missed with probability of about 0.67 * 2^-32 in one lane. The second lane
 has other constants, for fingerprints that are stored.
 
-Everything here is eager torch in chunks: temporary memory is three chunks whatever the tensor's size, nothing is read
-back to the host, and every function works on any device. Not covered: sparse and quantized tensors (TypeError), the
-resharding of DTensors (pass the local shard with its ``offset``), and a compiled form of the pass.
+Eager torch works in chunks: temporary memory is three chunks whatever the tensor's size. Where checks are compiled,
+whole rows of a tensor are read by one fused kernel instead (:mod:`lastgood.fingerprint_compiled`), with the same
+results. Fingerprints are not read back to the host, and every function works on any device. Not covered: sparse and
+quantized tensors (TypeError), and the resharding of DTensors (pass the local shard with its ``offset``).
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -31,7 +33,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
-WORD: Final = 1 << 32
+from lastgood import fingerprint_compiled
+from lastgood.mixing import LANES, WORD, mix_, ramp
+
 WRAPPERS: Final = frozenset({"module", "_orig_mod"})
 """Path segments that DistributedDataParallel and ``torch.compile`` put into parameter names."""
 
@@ -49,30 +53,10 @@ NONFINITE_BITS: Final[dict[torch.dtype, int]] = {
 }
 """A value is NaN or infinite iff its bits without the sign are at least this (``float8_e4m3fn`` has NaN only)."""
 
+SQUARES_FLOOR: Final = 1e-30
+"""Below this, float32 squares may have been lost to underflow."""
+
 _SIGNED: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def _signed(value: int) -> int:
-    """Return the 32-bit pattern as the signed number that int32 arithmetic of torch takes."""
-    value %= WORD
-    return value - WORD if value >= WORD // 2 else value
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """The constants of one independent 32-bit mix. All multipliers are odd, so every step is a bijection."""
-
-    index: int  # G
-    high: int  # C
-    key: int
-    shifts: tuple[int, int, int]
-    factors: tuple[int, int]
-
-
-LANES: Final = (
-    Lane(0x9E37_79B1, 0x85EB_CA77, 1, (16, 13, 16), (0x85EB_CA6B, 0xC2B2_AE35)),  # MurmurHash3's fmix32
-    Lane(0xC2B2_AE3D, 0x27D4_EB2F, 0x1656_67B1, (16, 15, 16), (0x7FEB_352D, 0x846C_A68B)),  # Wellons' lowbias32
-)
 
 
 def canonical_name(name: str) -> str:
@@ -156,18 +140,56 @@ def measure(tensor: Tensor, name: str, *, offset: int = 0) -> tuple[Tensor, Tens
     """
     offset *= _parts(tensor)
     tensor = _plain(tensor)
-    total = torch.zeros((), dtype=torch.int64, device=tensor.device)
-    squares = torch.zeros((), dtype=torch.float64, device=tensor.device)
-    top = torch.zeros((), dtype=torch.int64, device=tensor.device)
-    chunk = _chunk_of(tensor)
-    buffers = _Buffers(tensor, chunk)
-    for start, flat in _pieces(tensor, chunk):
-        total += _mixed_sum(_words(flat), (offset + start) * _words_per_element(flat), key_of(name), 0, buffers)
-        values = flat.to(torch.float64)
-        squares += torch.dot(values, values)
-        if flat.is_floating_point():
-            top = torch.maximum(top, _magnitude_bits(flat).max())
-    return total, squares, top
+    key, found = key_of(name), _Measures(tensor.device)
+    for start, flat in _runs(tensor):
+        index = (offset + start) * _words_per_element(flat)
+        part = fingerprint_compiled.measure(flat, index, key) if flat.dtype in fingerprint_compiled.SQUARED else None
+        if part is not None and _kept_its_squares(part):
+            found.add(part.sums[0], part.squares, part.top)
+            for low, high in ((0, part.low), (part.high, flat.numel())):
+                _measure_eagerly(flat[low:high], index + low, key, found)
+        else:
+            _measure_eagerly(flat, index, key, found)
+    return found.total, found.squares, found.top
+
+
+@dataclass(slots=True)
+class _Measures:
+    """The three results of :func:`measure`, growing piece by piece."""
+
+    device: torch.device
+    total: Tensor = field(init=False)
+    squares: Tensor = field(init=False)
+    top: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.total = torch.zeros((), dtype=torch.int64, device=self.device)
+        self.squares = torch.zeros((), dtype=torch.float64, device=self.device)
+        self.top = torch.zeros((), dtype=torch.int64, device=self.device)
+
+    def add(self, total: Tensor, squares: Tensor | None, top: Tensor | None) -> None:
+        self.total += total
+        if squares is not None:
+            self.squares += squares
+        if top is not None:
+            self.top = torch.maximum(self.top, top)
+
+
+def _kept_its_squares(part: fingerprint_compiled.Part) -> bool:
+    """Tell whether the squares stayed in the range of float32, where they were taken in it (a CPU's)."""
+    squares = part.squares
+    return squares is None or squares.device.type != "cpu" or SQUARES_FLOOR < float(squares) < math.inf
+
+
+def _measure_eagerly(flat: Tensor, index: int, key: int, found: _Measures) -> None:
+    buffers, chunk = _Buffers(flat, _chunk_of(flat)), _chunk_of(flat)
+    for start, piece in _pieces(flat, chunk):
+        values = piece.to(torch.float64)
+        found.add(
+            _mixed_sum(_words(piece), index + start * _words_per_element(piece), key, 0, buffers),
+            torch.dot(values, values),
+            _magnitude_bits(piece).max() if piece.is_floating_point() else None,
+        )
 
 
 def is_nonfinite(max_bits: int, dtype: torch.dtype) -> bool:
@@ -245,12 +267,9 @@ def _pieces(tensor: Tensor, limit: int) -> Iterator[tuple[int, Tensor]]:
             yield from ((i * row + start, piece) for start, piece in _pieces(tensor[i], limit))
 
 
-def sign_bits(count: int, key: int, device: torch.device) -> Tensor:
-    """Return ``count`` random bits, int32 of 0 and 1: a pure function of index and key, equal on every machine."""
-    index = torch.arange(count, dtype=torch.int32, device=device) * _signed(LANES[1].index)
-    mixed = index + _signed(key * LANES[1].key)
-    _mix_(mixed, torch.empty_like(mixed), LANES[1])
-    return mixed & 1
+def _runs(tensor: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Yield (flat index of the first element, contiguous run): a contiguous tensor whole, another in chunks."""
+    return _pieces(tensor, max(1, tensor.numel()) if tensor.is_contiguous() else _chunk_of(tensor))
 
 
 class _Buffers:
@@ -262,25 +281,29 @@ class _Buffers:
         self.spare = torch.empty_like(self.mixed)
 
 
-@lru_cache(maxsize=32)
-def _ramp(size: int, device: torch.device, lane: int) -> Tensor:
-    """Return index * G for one chunk; wraps like every int32 product in torch and numpy."""
-    with torch.inference_mode(False):
-        return torch.arange(size, dtype=torch.int32, device=device) * _signed(LANES[lane].index)
-
-
 def _sums(tensor: Tensor, key: int, lanes: Sequence[int], offset: int) -> Tensor:
     """Return the fingerprints of all ``lanes``, int64 of shape [lanes], reading the tensor once."""
     offset *= _parts(tensor)
     tensor = _plain(tensor)
     totals = torch.zeros(len(lanes), dtype=torch.int64, device=tensor.device)
-    chunk = _chunk_of(tensor)
-    buffers = _Buffers(tensor, chunk)
-    for start, flat in _pieces(tensor, chunk):
-        index = (offset + start) * _words_per_element(flat)
-        for column, lane in enumerate(lanes):
-            totals[column] += _mixed_sum(_words(flat), index, key, lane, buffers)
+    for start, flat in _runs(tensor):
+        words, index = _words(flat), (offset + start) * _words_per_element(flat)
+        part = fingerprint_compiled.sums(words, index, key, lanes)
+        if part is None:
+            _add_eagerly(words, index, key, lanes, totals)
+            continue
+        totals += part.sums
+        for low, high in ((0, part.low), (part.high, words.numel())):
+            _add_eagerly(words[low:high], index + low, key, lanes, totals)
     return totals
+
+
+def _add_eagerly(words: Tensor, index: int, key: int, lanes: Sequence[int], totals: Tensor) -> None:
+    chunk = _chunk_words(words)
+    buffers = _Buffers(words, chunk)
+    for start, piece in _pieces(words, chunk):
+        for column, lane in enumerate(lanes):
+            totals[column] += _mixed_sum(piece, index + start, key, lane, buffers)
 
 
 def _mixed_sum(words: Tensor, index: int, key: int, lane: int, buffers: _Buffers) -> Tensor:
@@ -289,23 +312,12 @@ def _mixed_sum(words: Tensor, index: int, key: int, lane: int, buffers: _Buffers
     if words.numel() > before_carry:  # hi32(index) changes inside this chunk
         head = _mixed_sum(words[:before_carry], index, key, lane, buffers)
         return head + _mixed_sum(words[before_carry:], index + before_carry, key, lane, buffers)
-    c = LANES[lane]
-    ramp = _ramp(_chunk_words(words), words.device, lane)
+    steps = ramp(_chunk_words(words), words.device, lane)
     mixed, spare = buffers.mixed[: words.numel()], buffers.spare[: words.numel()]
-    constant = _signed(index % WORD * c.index + key * c.key + index // WORD * c.high)
-    torch.add(ramp[: words.numel()], constant, out=mixed)
-    _mix_(mixed.bitwise_xor_(words), spare, c)
+    torch.add(steps[: words.numel()], LANES[lane].seed(index, key), out=mixed)
+    mix_(mixed.bitwise_xor_(words), spare, LANES[lane])
     return mixed.sum(dtype=torch.int64)
 
 
 def _chunk_words(words: Tensor) -> int:
     return CPU_CHUNK if words.device.type == "cpu" else DEVICE_CHUNK
-
-
-def _mix_(x: Tensor, spare: Tensor, c: Lane) -> None:
-    """Mix int32 words in place: x ^= x >> shift, x *= factor, ... ``>>`` is arithmetic, so its sign bits are masked."""
-    for shift, factor in zip(c.shifts, (*c.factors, None), strict=True):
-        torch.bitwise_right_shift(x, shift, out=spare)
-        x.bitwise_xor_(spare.bitwise_and_((1 << (32 - shift)) - 1))
-        if factor is not None:
-            x.mul_(_signed(factor))

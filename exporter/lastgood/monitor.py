@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.optim import LBFGS, Optimizer
 
 from lastgood import config as settings_of
+from lastgood import fingerprint_compiled
 from lastgood.background_saves import Save
 from lastgood.comm import World
 from lastgood.errors import ConfigError, IntegrityError
@@ -135,6 +136,8 @@ class Monitor:
         )
         if self._shards is not None and self._shards.gathers is not None:
             self._shards.gathers.due = self.inspector.replica_due
+        fingerprint_compiled.configure(self.config.compile_checks, self._not_compiled)
+        fingerprint_compiled.prepare(session.device, [p.dtype for p in module.parameters()])
         self.saver = Saver(self)
         self._guard = Guard()
         self._decision: Decision = PROCEED
@@ -489,6 +492,11 @@ class Monitor:
         except Exception as error:
             self._failed(error)
             return otherwise
+
+    def _not_compiled(self, error: Exception) -> None:
+        self.metrics.error("check")
+        first = str(error).partition("\n")[0]
+        warn(f"checks run without compilation ({type(error).__name__}: {first}). The results are the same.")
 
     def _failed(self, error: Exception) -> None:
         self.metrics.error("check")

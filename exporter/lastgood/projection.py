@@ -28,7 +28,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from lastgood.fingerprint import key_of, sign_bits
+from lastgood.fingerprint import SQUARES_FLOOR, key_of
+from lastgood.mixing import sign_bits
 
 TILE: Final = 64
 BLOCK: Final = 16384 * TILE
@@ -41,9 +42,6 @@ WINDOWS: Final = 4093
 
 FLOAT32_TOLERANCE: Final = 4e-6
 """Clean float32 reduces stay at 3e-7 to 4e-7 of the local norms."""
-
-_SQUARES_FLOOR: Final = 1e-30
-"""Below this, float32 squares may have been lost to underflow."""
 
 
 def numbers_of(tensor: Tensor) -> Tensor:
@@ -77,7 +75,7 @@ def project(x: Tensor, *, key: int, scale: float | None = None) -> tuple[Tensor,
         if scale is not None:
             flat[start:].mul_(scale)
         raise
-    if flat.device.type == "cpu" and not _SQUARES_FLOOR < float(squares) < math.inf:
+    if flat.device.type == "cpu" and not SQUARES_FLOOR < float(squares) < math.inf:
         squares = _exact_square_sum(flat) / (scale or 1.0) ** 2
     return projection, squares
 
@@ -89,7 +87,7 @@ def square_sum(x: Tensor) -> Tensor:
     squares = torch.zeros((), dtype=torch.float64, device=flat.device)
     for _, piece in _pieces(flat):
         squares += _square_sum(widened(piece))
-    in_range = flat.device.type != "cpu" or _SQUARES_FLOOR < float(squares) < math.inf
+    in_range = flat.device.type != "cpu" or SQUARES_FLOOR < float(squares) < math.inf
     return squares if in_range else _exact_square_sum(flat)
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastgood import fingerprint as fp
+from lastgood.mixing import ramp
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
@@ -238,7 +239,7 @@ def test_gradients_and_training_are_left_alone() -> None:
 
 
 def test_works_first_inside_and_then_outside_inference_mode() -> None:
-    fp._ramp.cache_clear()
+    ramp.cache_clear()
     with torch.inference_mode():
         inside = value(torch.arange(7.0))
     assert value(torch.nn.Parameter(torch.arange(7.0))) == inside
