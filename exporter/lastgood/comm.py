@@ -12,11 +12,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+_USUAL_TIMEOUT: Final = timedelta(minutes=10)
 
 
 class World:
@@ -33,7 +35,7 @@ class World:
         if self.group is None or dist.get_backend(self.group) == "gloo":
             return self.group
         ranks = dist.get_process_group_ranks(self.group)
-        group: dist.ProcessGroup = dist.new_group(ranks, backend="gloo", timeout=timedelta(minutes=10))
+        group: dist.ProcessGroup = dist.new_group(ranks, backend="gloo", timeout=timeout_of(self.group))
         return group
 
     def sum_(self, vector: Tensor) -> Tensor:
@@ -113,6 +115,15 @@ class World:
         """Tell whether every rank holds the same int64: the maximum of ``[d, ~d]`` gives maximum and minimum."""
         both = self.max_(torch.tensor([digest, ~digest], dtype=torch.int64)).tolist()
         return bool(both[0] == ~both[1])
+
+
+def timeout_of(group: Any) -> timedelta:
+    """Return how long the job's own collectives wait for a rank, so that ours wait no longer; 10 minutes if unknown."""
+    try:
+        found = group._get_backend(group._device_types[0]).options._timeout
+        return found if isinstance(found, timedelta) else _USUAL_TIMEOUT
+    except Exception:  # private in torch
+        return _USUAL_TIMEOUT
 
 
 def _bytes(blob: bytes) -> Tensor:

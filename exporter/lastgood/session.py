@@ -77,6 +77,8 @@ class Session:
             attempt=self.attempt,
             version=__version__,
         )
+        if not self.journaling:
+            self.metrics.error("journal")
         self.publisher = Publisher(
             self.run_dir,
             config.run,
