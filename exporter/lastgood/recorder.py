@@ -128,6 +128,8 @@ class Recorder:
         """Whether a replay runs the very code of the step."""
         self.loss_fn = loss_fn
         self.device = device
+        self.digest: Callable[[Tensor, str], Tensor] = fingerprint
+        """What is kept of a gradient or a loss, from (tensor, name): an int64 scalar tensor."""
         self.current: list[MicroBatch] = []
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         self._buffer_hook: torch.utils.hooks.RemovableHandle | None = None
@@ -207,7 +209,7 @@ class Recorder:
     def _digest_into(self, micro: MicroBatch) -> None:
         for name, parameter in self.module.named_parameters():
             if parameter.requires_grad:
-                hook = partial(_digest_gradient, micro, name)
+                hook = partial(_digest_gradient, self.digest, micro, name)
                 self._hooks.append(parameter.register_hook(hook))  # type: ignore[no-untyped-call]
 
     def _remove_hooks(self) -> None:
@@ -282,12 +284,12 @@ def _keep_upstream(micro: MicroBatch, grad: Tensor) -> None:
     micro.upstream = grad.detach().clone()
 
 
-def _digest_gradient(micro: MicroBatch, name: str, grad: Tensor) -> None:
+def _digest_gradient(digest: Callable[[Tensor, str], Tensor], micro: MicroBatch, name: str, grad: Tensor) -> None:
     """Runs inside the user's backward: what cannot be digested leaves the audit without a digest, and *not run*."""
     if grad.is_sparse or micro.broken:
         return
     try:
-        micro.digests[name] = fingerprint(grad.detach(), name)
+        micro.digests[name] = digest(grad.detach(), name)
     except Exception:
         micro.broken = True
         micro.digests.clear()

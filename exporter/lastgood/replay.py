@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from lastgood.comm import World
-from lastgood.fingerprint import count_nonfinite, fingerprint, key_of
+from lastgood.fingerprint import count_nonfinite, key_of
 from lastgood.pairing import arbiter, partners
 from lastgood.projection import numbers_of
 from lastgood.recorder import (
@@ -108,17 +108,23 @@ class Replayer:
         fresh run under the current weights (probe). ``nonfinite``: ranks whose step was not finite; for them the
         question is whether it is finite elsewhere.
         """
+        result = self.begin()
+        if result.reason:
+            return result
+        turn = Turn(self, result, micros, actual, dict(nonfinite or {}))
+        turn.first_runs()
+        if not result.reason:
+            turn.settle()
+        return result
+
+    def begin(self) -> Round:
+        """Begin a round: who runs whose batch."""
         self.recorder.backward_ended()
         result = Round(pairs=partners(self.nodes, self.environments, self.rounds))
         self.rounds += 1
         result.not_run = self._unpaired(result.pairs)
         if not result.pairs:
             result.reason = "no partner on another node with the same environment"
-            return result
-        turn = _Turn(self, result, micros, actual, dict(nonfinite or {}))
-        turn.first_runs()
-        if not result.reason:
-            turn.settle()
         return result
 
     def _unpaired(self, pairs: Mapping[int, int]) -> dict[int, str]:
@@ -126,7 +132,7 @@ class Replayer:
         return {rank: reason for rank in range(self.world.size) if rank not in pairs}
 
 
-class _Turn:
+class Turn:
     """One round in progress on this rank."""
 
     def __init__(
@@ -152,20 +158,21 @@ class _Turn:
     def first_runs(self) -> None:
         """Exchange the packages, run them once, and gather everybody's values."""
         me, pairs = self.world.rank, self.result.pairs
-        failure = self._pack()
+        failure = self.pack()
         to = [pairs[me]] if me in pairs and not failure else []
         senders = [owner for owner, partner in pairs.items() if partner == me]
-        if bad := self._agree(failure):
+        if bad := self.agree(failure):
             self.result.reason = bad
             return
         self.received = self.world.exchange(self.blob, to=to, senders=senders)
         failure = failure or self._run_first(senders)
-        if bad := self._agree(failure):
+        if bad := self.agree(failure):
             self.result.reason = bad
             return
-        self._compare(senders)
+        self.compare(senders)
 
-    def _pack(self) -> str:
+    def pack(self) -> str:
+        """Serialise this rank's micro-batches. Returns why it could not, or an empty string."""
         if not self.micros:
             return "no recorded batch: the loss was not computed with monitor.loss"
         if self.world.rank in self.nonfinite and any(micro.changed for micro in self.micros):
@@ -197,14 +204,15 @@ class _Turn:
     def _run(self, blob: bytes) -> Outcome:
         return run_package(blob, self.replayer.recorder)
 
-    def _agree(self, failure: str) -> str:
+    def agree(self, failure: str) -> str:
         """Return "" when no rank failed, else the reason of the lowest rank that did. Collective."""
         bad = self.world.agree(not failure)
         if not bad:
             return ""
         return f"rank {bad[0]}: {self.world.broadcast_json(failure, source=bad[0])}"
 
-    def _compare(self, senders: Sequence[int]) -> None:
+    def compare(self, senders: Sequence[int]) -> None:
+        """Gather the fingerprints of the first runs. Collective."""
         own = self.own
         assert own is not None
         theirs = self.partner_run[senders[0]] if senders else None
@@ -431,13 +439,13 @@ def _run_micro(micro: tuple[Any, ...], recorder: Recorder) -> Outcome:
     )
     dense = {n: g.detach() for (n, _), g in zip(named, grads, strict=True) if g is not None and not g.is_sparse}
     bad = sum(int(count_nonfinite(numbers_of(g))) for g in grads if g is not None)
-    return _outcome({name: fingerprint(grad, name) for name, grad in dense.items()}, loss.detach(), recorder, bad)
+    return _outcome({name: recorder.digest(grad, name) for name, grad in dense.items()}, loss.detach(), recorder, bad)
 
 
 def _outcome(rows: dict[str, Tensor], loss: Tensor, recorder: Recorder, bad: int) -> Outcome:
     """Order the rows as the module's parameters, the loss last."""
     names = [name for name in recorder.order if name in rows]
-    values = [rows[name].cpu() for name in names] + [fingerprint(loss, LOSS).cpu()]
+    values = [rows[name].cpu() for name in names] + [recorder.digest(loss, LOSS).cpu()]
     return Outcome((*names, LOSS), torch.stack(values), bad + int(count_nonfinite(loss)) > 0)
 
 
