@@ -1,0 +1,90 @@
+"""Real jobs that save on four ranks and resume on two, in every format (checkpoint_job.py)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.exporter.ranks import run_ranks
+
+from lastgood.checkpoint_verify import main as verify
+from lastgood.checkpoints import read_record
+
+SCRIPT = Path(__file__).with_name("checkpoint_job.py")
+FORMATS = ("torch", "ranks", "dcp", "async", "safetensors")
+
+pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
+
+
+def job(root: Path, cases: str, ranks: int) -> list[dict[str, Any]]:
+    nodes = [f"node-{n}" for n in range(ranks)]
+    environ = {"LASTGOOD_METRICS_ADDRESS": "127.0.0.1"}
+    return [dict(lines) for lines in run_ranks(SCRIPT, [str(root), cases], nodes=nodes, environ=environ)]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("checkpoints")
+
+
+@pytest.fixture(scope="module")
+def saved(root: Path) -> list[dict[str, Any]]:
+    """What was journaled of the saves, in the order they were complete."""
+    told: list[dict[str, Any]] = job(root, "saving", 4)[0]["saving"]
+    return told
+
+
+@pytest.fixture(scope="module")
+def resumed(root: Path, saved: Any) -> list[dict[str, list[Any]]]:
+    """What each of two ranks says of the checkpoints of four."""
+    return [rank["resuming"] for rank in job(root, "resuming", 2)]
+
+
+def test_every_format_is_recorded_with_its_size_and_seconds(saved: list[dict[str, Any]]) -> None:
+    told = {Path(e["path"]).name: e for e in saved}
+    assert set(told) == set(FORMATS)
+    for number, name in enumerate(FORMATS):
+        save = told[name]
+        assert (save["type"], save["step"], save["reason"]) == ("checkpoint.saved", 3 + number, None)
+        assert save["bytes"] > 5_000
+        assert save["seconds"] > 0
+        assert len(save["fingerprint"]) == 32
+    assert told["async"]["blocked_seconds"] > 0
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_bytes_on_disk_are_what_four_ranks_held(
+    root: Path, saved: Any, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify([str(root / "saving" / name)]) == 0, capsys.readouterr()
+    record = read_record(root / "saving" / name)
+    assert record is not None
+    assert record["world_size"] == 4
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_two_ranks_resume_from_what_four_ranks_saved(resumed: Any, name: str) -> None:
+    for rank in resumed:
+        assert rank[f"{name}-False"] == [3 + FORMATS.index(name), ""]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_bit_that_one_of_two_ranks_loaded_wrong_is_refused(resumed: Any, name: str) -> None:
+    for rank in resumed:
+        step, text = rank[f"{name}-True"]
+        assert "does not hold what was saved" in text
+        assert "on rank 1; it differs in last.weight." in text
+
+
+def test_a_save_counts_when_the_last_rank_is_done_and_fails_when_one_fails(tmp_path: Path) -> None:
+    result = job(tmp_path, "late", 2)[0]["late"]
+    assert result["seen"] == [False, True, False, False]
+    assert [told[0] for told in result["told"]] == ["checkpoint.saved", "checkpoint.failed", "checkpoint.saved"]
+    assert result["told"][1][2] == "rank 1: OSError: gone"
+
+
+def test_a_save_that_one_rank_never_completes_delays_no_exit_and_is_given_up(tmp_path: Path) -> None:
+    ranks = [rank["dying"] for rank in job(tmp_path, "dying", 2)]
+    assert all(rank["took"] < 1 for rank in ranks), ranks
+    assert ranks[0]["told"] == [["checkpoint.failed", "the attempt ended before the save was complete"]]
