@@ -100,7 +100,7 @@ class GatherDigest:
         return Comparison(nothing, ruling, f"{name}, as gathered", observed, expected)
 
     def _first(self, world: World, found: Sequence[_Gather], asked: Sequence[int], odd: int) -> tuple[str, int, int]:
-        """Return the first gather that is wrong on rank ``odd``: its name, the digest of the copy, and the right one."""
+        """Return the first gather that is wrong on rank ``odd``: its name, the digest of the copy, and the right."""
         rows = world.gather_json([[g.name, int(g.sent), int(g.copy)] for g in found])
         for number, (name, _, copy) in enumerate(rows[odd]):
             right = sum(rows[rank][number][1] for rank in asked) % WORD

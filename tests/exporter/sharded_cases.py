@@ -1,0 +1,13 @@
+"""Train sharded models in every way that test_sharded.py lists, on the ranks of one gloo job."""
+
+from __future__ import annotations
+
+import sharded_rest
+import sharded_ways
+from training_job import run_cases
+
+MODULES = (sharded_ways, sharded_rest)
+"""Imported for their cases, which register themselves."""
+
+if __name__ == "__main__":
+    run_cases()

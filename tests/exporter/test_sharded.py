@@ -1,0 +1,129 @@
+"""Sharded models on real gloo ranks (sharded_cases.py): three for FSDP2, six (three replicas of two shards) for HSDP.
+
+As in test_ways.py a way is trained clean with and without lastgood, which must give the same bits, and once per fault.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.exporter.ranks import run_ranks
+
+SCRIPT = Path(__file__).with_name("sharded_cases.py")
+CHECKS = {"finite", "conservation", "replica", "replay", "at_rest"}
+NOT_RUN = {"replay": "the model is sharded"}
+
+FOUND: dict[str, tuple[str, list[int] | None, str]] = {
+    "conservation": ("conservation", None, "confirmed"),
+    "one_result": ("conservation", [1], "confirmed"),
+    "replica": ("replica", [1], "attributed"),
+    "finite": ("finite", [1], "suspicious"),
+}
+"""Fault -> the first finding and its verdict: check, ranks (None: where the fault ended up), status."""
+
+FSDP = (
+    "fsdp", "fsdp_as_one_group", "fsdp_kept_gathered", "fsdp_accumulated", "fsdp_reduced_every_time", "fsdp_clipped",
+    "fsdp_bf16", "fsdp_all_bf16", "fsdp_offloaded",
+)  # fmt: skip
+HSDP = ("hsdp", "hsdp_averaged_late")
+ONE_MESH = ("one_copy_is_wrong", "all_copies_are_wrong", "bits_of_a_shard_change_at_rest", "what_cannot_be_watched")
+TWO_MESHES = ("one_copy_of_a_replica_is_wrong", "one_average_between_replicas_is_wrong")
+
+pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
+
+
+def run(root: Path, names: tuple[str, ...], ranks: int) -> list[dict[str, Any]]:
+    environ = {"LASTGOOD_METRICS_ADDRESS": "127.0.0.1"}
+    nodes = [f"node-{letter}" for letter in "abcdef"[:ranks]]
+    return [dict(lines) for lines in run_ranks(SCRIPT, [str(root), ",".join(names)], nodes=nodes, environ=environ)]
+
+
+@pytest.fixture(scope="module")
+def of_fsdp(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return run(tmp_path_factory.mktemp("fsdp"), (*FSDP, *ONE_MESH), 3)
+
+
+@pytest.fixture(scope="module")
+def of_hsdp(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return run(tmp_path_factory.mktemp("hsdp"), (*HSDP, *TWO_MESHES), 6)
+
+
+def assert_clean(seen: list[dict[str, Any]], name: str) -> None:
+    """The same bits on every rank with and without lastgood, no finding, and every check that can run has passed."""
+    for rank in seen:
+        clean = rank[name]["clean"]
+        assert (clean["equal"], clean["moved"], clean["findings"]) == (True, True, 0)
+        assert clean["not_run"] == NOT_RUN
+        assert set(clean["passed"]) == CHECKS - set(NOT_RUN)
+
+
+def assert_found(seen: list[dict[str, Any]], name: str) -> None:
+    """Every fault happened on rank 1, and its first finding is the expected one, in the same words on all ranks."""
+    for fault, result in seen[0][name]["faults"].items():
+        if fault in NOT_RUN:
+            continue
+        check, ranks, status = FOUND[fault]
+        assert result["injected"] >= 1
+        found, _, _, named = result["findings"][0]
+        assert (found, result["verdicts"][0][0]) == (check, status), fault
+        assert len(named) == 1
+        assert ranks is None or named == ranks
+        assert len({rank[name]["faults"][fault]["text"] for rank in seen}) == 1
+
+
+@pytest.mark.parametrize("name", FSDP)
+def test_fsdp(of_fsdp: list[dict[str, Any]], name: str) -> None:
+    assert_clean(of_fsdp, name)
+    assert ["replica", "gather", "passed", ""] in of_fsdp[0][name]["clean"]["checks"]
+    assert_found(of_fsdp, name)
+
+
+@pytest.mark.parametrize("name", HSDP)
+def test_hsdp(of_hsdp: list[dict[str, Any]], name: str) -> None:
+    assert_clean(of_hsdp, name)
+    said = of_hsdp[0][name]["clean"]["checks"]
+    assert ["replica", "loop", "passed", ""] in said
+    assert ["replica", "close", "passed", ""] in said
+    assert_found(of_hsdp, name)
+
+
+def test_one_wrong_copy_of_gathered_weights_names_its_rank(of_fsdp: list[dict[str, Any]]) -> None:
+    result = of_fsdp[0]["one_copy_is_wrong"]
+    assert result["findings"] == [["replica", "gather", 4, [1], "middle, as gathered"]]
+    assert result["verdicts"] == [["attributed", [1]]]
+    assert result["step"] == 4, "it stopped before the weights were updated"
+    assert "Rank 1 (node-b, slot 0) held different weights (middle, as gathered) in steps (0, 3]" in result["text"]
+
+
+def test_a_gather_that_is_wrong_everywhere_accuses_nobody(of_fsdp: list[dict[str, Any]]) -> None:
+    result = of_fsdp[0]["all_copies_are_wrong"]
+    assert result["findings"] == [["replica", "gather", 4, [], "middle, as gathered"]]
+    assert result["verdicts"] == [["confirmed", []]]
+
+
+def test_a_bit_of_a_shard_that_changes_at_rest_names_its_rank(of_fsdp: list[dict[str, Any]]) -> None:
+    result = of_fsdp[0]["bits_of_a_shard_change_at_rest"]
+    assert result["findings"] == [["at_rest", "loop", 6, [1], "last.weight"]]
+    assert result["verdicts"] == [["attributed", [1]]]
+
+
+def test_what_cannot_be_watched_is_said(of_fsdp: list[dict[str, Any]]) -> None:
+    result = of_fsdp[0]["what_cannot_be_watched"]
+    reason = "a parameter group is spread over one rank, and is not reduced by a reduce-scatter"
+    assert result["not_run"] == NOT_RUN | {"conservation": reason}
+    assert (result["text"], result["findings"]) == ("", [])
+    assert result["passed"] == ["finite", "replica"]
+
+
+def test_a_wrong_copy_is_found_between_replicas_too(of_hsdp: list[dict[str, Any]]) -> None:
+    result = of_hsdp[0]["one_copy_of_a_replica_is_wrong"]
+    assert result["findings"] == [["replica", "loop", 4, [1], "middle, as gathered"]]
+    assert result["verdicts"] == [["attributed", [1]]]
+
+
+def test_one_wrong_average_between_replicas_names_its_rank(of_hsdp: list[dict[str, Any]]) -> None:
+    result = of_hsdp[0]["one_average_between_replicas_is_wrong"]
+    assert [found[:4] for found in result["findings"]] == [["conservation", "reduce", 3, [1]]]
+    assert result["verdicts"] == [["attributed", [1]]]
