@@ -20,7 +20,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, NoReturn, TypedDict
+from typing import Any, Final, Literal, NoReturn, Required, TypedDict
 from urllib.parse import quote
 
 from lastgood import schema
@@ -194,13 +194,17 @@ class ProgressData(TypedDict, total=False):
     extremes: list[tuple[int, float]]
 
 
-class CadenceData(TypedDict):
-    """``cadence``: the cadences in force from here on, where a budget has changed them; by rank 0."""
+class CadenceData(TypedDict, total=False):
+    """``cadence``: the cadences in force from here on, where a budget has changed them; by rank 0.
 
-    cadence: dict[str, int | None]  # as in RunStartedData
+    Also where a check cannot run from here on: then ``not_run`` says why, and share and budget may be missing.
+    """
+
+    cadence: Required[dict[str, int | None]]  # as in RunStartedData
     state_every: int | None
     share: float  # share of step time that checks take at these cadences, as measured so far
     budget: float
+    not_run: dict[str, str]  # as in RunStartedData, for the checks that cannot run from here on
 
 
 class InjectionData(TypedDict, total=False):

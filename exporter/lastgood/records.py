@@ -119,13 +119,14 @@ def attempts(journal: Journal, topologies: Mapping[int, tuple[Place, ...]]) -> d
 
 
 def _changed(attempt: Attempt, changes: Iterable[Event]) -> Attempt:
-    """Return the attempt with the cadences in force, and since which step each of them is."""
-    cadence, since = dict(attempt.cadence), dict(attempt.cadence_since)
+    """Return the attempt with the cadences in force, since which step each of them is, and what runs no more."""
+    cadence, since, not_run = dict(attempt.cadence), dict(attempt.cadence_since), dict(attempt.not_run)
     for event in sorted(changes, key=lambda e: (e.step or 0, e.time)):
         for check, every in event.data.get("cadence", {}).items():
             if cadence.get(check) != every:
                 cadence[check], since[check] = every, event.step or 0
-    return replace(attempt, cadence=cadence, cadence_since=since) if since else attempt
+        not_run |= event.data.get("not_run", {})
+    return replace(attempt, cadence=cadence, cadence_since=since, not_run=not_run) if since else attempt
 
 
 def _lives(journal: Journal) -> dict[int, _Life]:

@@ -236,6 +236,16 @@ def test_a_check_is_due_by_the_cadence_in_force() -> None:
     assert state.attempts[0].cadence_since == {"replay": 80}
 
 
+def test_a_check_that_cannot_run_any_more_says_why_and_is_never_late() -> None:
+    history = History().start().audit(1).audit(50)
+    history.write("cadence", 100, cadence={"replica": 50, "replay": None}, not_run={"replay": "not deterministic"})
+    state = history.state()
+    replay = {status.check: status for status in state.checks}["replay"]
+    assert (replay.running, replay.reason, replay.due_step) == (False, "not deterministic", None)
+    assert replay.last_pass_step == 50
+    assert state.attempts[0].not_run["replay"] == "not deterministic"
+
+
 def test_a_cadence_that_is_short_again_makes_no_check_late() -> None:
     history = changed(History().start().audit(800), 20, replay=800)
     late = {status.check: status for status in history.state().checks}["replay"]
