@@ -41,6 +41,8 @@ class Cadences:
         self.budget = config.budget
         self.spending = Spending()
         self.costs: Costs | None = None
+        self.calibrated = False
+        """Whether replay compares numbers although it counts as one that does not run."""
         self._world, self._why_not = world, why_not
         self._configured: dict[Kind, int] = {
             "replica": config.replica_every, "state": config.state_every, "replay": config.replay_every,
@@ -51,7 +53,8 @@ class Cadences:
 
     def every(self, kind: Kind) -> int:
         """Return the steps between two runs now; 0 for a check that does not run."""
-        return 0 if _CHECKS[kind] in self._why_not else self._every[kind]
+        runs = _CHECKS[kind] not in self._why_not or (kind == "replay" and self.calibrated)
+        return self._every[kind] if runs else 0
 
     def due(self, kind: Kind, step: int) -> bool:
         """Tell whether a check runs in ``step``."""

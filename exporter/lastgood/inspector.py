@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from lastgood.at_rest import AtRest, Changed
 from lastgood.budget import LONGEST, Kind
 from lastgood.cadences import REVIEW_EVERY, Cadences
+from lastgood.calibrated import NOT_DETERMINISTIC, CalibratedReplay, calibrated
 from lastgood.config import Config
 from lastgood.findings import norm_spread
 from lastgood.fingerprint import TensorDigests, hex64
@@ -83,6 +84,7 @@ class Inspector:
             else None
         )
         self.judge = Judge(session, config, optimizers)
+        self.calibrated: CalibratedReplay | None = None
         self._at_rest = AtRest()
         self.tolerance: Tolerance | None = None
         self.previous_odd = False
@@ -120,7 +122,7 @@ class Inspector:
 
     def replay_due(self, step: int) -> bool:
         """Tell whether step ``step`` is audited by replay: the attempt's first one and every cadence."""
-        if self.replayer is None:
+        if self.replayer is None and self.calibrated is None:
             return False
         return step == self.start_step + 1 or self.cadences.due("replay", step)
 
@@ -394,8 +396,11 @@ class Inspector:
 
     def _audit_by_replay(self, replicas: Decision, step: int) -> Decision:
         phase = self._audit_phase(step)
-        if self.replayer is None or self.recorder is None or self._replicas_differ(replicas, phase, step):
+        if self.recorder is None or self._replicas_differ(replicas, phase, step):
             return PROCEED
+        if self.calibrated is not None:
+            return self.calibrated.audit(self.recorder, phase, step)
+        assert self.replayer is not None
         round_ = self.replayer.round(self.recorder.current[:1], actual=self.recorder.repeats_itself)
         return self._judge_replay(round_, phase, step)
 
@@ -484,13 +489,19 @@ class Inspector:
         return self._publish_replay(round_, phase, step, ruling) if ruling.status else PROCEED
 
     def _switch_replay_off(self, ruling: Ruling, phase: str, step: int) -> Decision:
-        reason = "the job is not deterministic"
-        self.why_not["replay"] = reason
-        self.replayer = None
-        self.judge.journal_check("replay", phase, step, step, "not_run", f"{reason}: {' '.join(ruling.reasons_for)}")
-        why = " ".join((*ruling.reasons_for, *ruling.reasons_against))
-        self.judge.say(f"replay is off from step {step}: {reason}. {why}")
-        return PROCEED
+        """Bits say nothing any more; from here on replay compares numbers, where they say something."""
+        assert self.replayer is not None
+        assert self.recorder is not None
+        why = f"{NOT_DETERMINISTIC}: {' '.join(ruling.reasons_for)}"
+        self.judge.journal_check("replay", phase, step, step, "not_run", why)
+        self.calibrated, reason = calibrated(self.replayer, self.judge, phase)
+        self.replayer, self.why_not["replay"] = None, reason
+        self.cadences.calibrated = self.calibrated is not None
+        self.judge.say(f"replay proves nothing from step {step}: {' '.join((reason, *ruling.reasons_for))}")
+        if self.world.rank == 0:
+            change = {"cadence": self.cadence(), "not_run": {"replay": reason}}
+            self.session.publisher.write("cadence", change, step)
+        return PROCEED if self.calibrated is None else self.calibrated.probe(self.recorder, phase, step)
 
     def _journal_replay(self, round_: Round, phase: str, step: int, ruling: Ruling) -> None:
         disputes = [*round_.disputes, *round_.nonfinite_disputes]
@@ -541,7 +552,8 @@ class Inspector:
             decision = self._judge_replica(result, phase, step, step)
             results["replica"] = "failed" if result.ruling else "passed"
         name = "probe" if phase == "save" else phase
-        if probe and self.replayer and step != self.start_step and not self._replicas_differ(decision, name, step):
+        able = self.replayer is not None or self.calibrated is not None
+        if probe and able and step != self.start_step and not self._replicas_differ(decision, name, step):
             judged, results["replay"] = self._probe(name, step)
             decision = decision.worse(judged)
         return decision, results, digests
@@ -561,6 +573,8 @@ class Inspector:
         return [*weights(self.module, self.ignored), *state]
 
     def _probe(self, phase: str, step: int) -> tuple[Decision, str]:
+        if self.calibrated is not None and self.recorder is not None:
+            return self.calibrated.probe(self.recorder, phase, step), "not_run"
         if self.replayer is None or self.recorder is None:
             return PROCEED, "not_run"
         round_ = self.replayer.round(self.recorder.current[-1:], actual=False)
