@@ -57,9 +57,9 @@ class CalibratedReplay:
 def calibrated(replayer: Replayer, judge: Judge, phase: str) -> tuple[CalibratedReplay | None, str]:
     """Measure how far the job's repeats spread; return what compares from now on, and why nothing is proven.
 
-    None where nothing can be compared, or at the end of the attempt. Collective.
+    None where nothing can be compared or repeated, or at the end of the attempt. Collective.
     """
-    if phase == "close":
+    if phase == "close" or not replayer.can_repeat:
         return None, f"{NOT_DETERMINISTIC}. {ADVICE}"
     numbers = CalibratedReplayer(replayer)
     if failed := numbers.calibrate(replayer.recorder.current[-1:]):

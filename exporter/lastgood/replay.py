@@ -88,6 +88,9 @@ class Round:
 class Replayer:
     """Run replay rounds over the ranks of a job."""
 
+    can_repeat = True
+    """Whether one rank can run a batch alone, as often as it likes."""
+
     def __init__(
         self,
         world: World,
