@@ -24,6 +24,7 @@ from torch import Tensor
 from lastgood.comm import World
 from lastgood.fingerprint import TensorDigests, fingerprint
 from lastgood.fsdp_groups import FsdpGroup
+from lastgood.gather_order import GatherOrder
 from lastgood.replica import Comparison
 from lastgood.verdict_sharded import rule_gathered
 
@@ -50,7 +51,7 @@ class GatherDigest:
         self.groups = groups
         self.step, self.on_error = step, on_error
         self.due: Callable[[int], bool] = lambda step: False
-        self.listeners: list[Callable[[FsdpGroup], None]] = []
+        self.order = GatherOrder()
         self._found: list[_Gather] = []
         self._of, self._failed = -1, False
         self._ended = -1  # the newest step that was compared: what runs in it from then on is a replay
@@ -61,8 +62,7 @@ class GatherDigest:
         self, comm: _AllGather, output: Tensor, given: Tensor, group: dist.ProcessGroup, asynchronous: bool
     ) -> Any:
         """Run one all-gather, and in a due step look at it before and after."""
-        for listener in self.listeners:
-            listener(comm.group)
+        self.order.add(comm.group.place)
         looked = self._looks()
         name = f"{comm.group.place}#{len(self._found)}"
         sent = self._digest(given, name, group.rank() * given.numel()) if looked else None

@@ -65,6 +65,7 @@ class Inspector:
         scaled: bool = False,
         ignored: frozenset[str] = frozenset(),
         shards: ShardedReplicas | None = None,
+        replayer: Replayer | None = None,
     ) -> None:
         self.session, self.config, self.module, self.optimizers = session, config, module, optimizers
         self.world, self.metrics = session.world, session.metrics
@@ -78,11 +79,11 @@ class Inspector:
         self._promised = promised
         self._reduced = frozenset(trained(module))
         self._may_differ = "replica" in cannot
-        self.replayer = (
-            Replayer(self.world, recorder, session.nodes, session.environments)
-            if recorder is not None and "replay" not in self.why_not
-            else None
-        )
+        self.replayer = replayer
+        if recorder is not None and replayer is None and "replay" not in self.why_not:
+            self.replayer = Replayer(self.world, recorder, session.nodes, session.environments)
+        if "replay" in self.why_not:
+            self.replayer = None
         self.judge = Judge(session, config, optimizers)
         self.calibrated: CalibratedReplay | None = None
         self._at_rest = AtRest()

@@ -47,6 +47,7 @@ from lastgood.replica import ignored_by
 from lastgood.saver import Saver
 from lastgood.session import Session
 from lastgood.sharded import is_sharded
+from lastgood.sharded_replay import ShardedReplayer, unreplayable
 from lastgood.sharded_replicas import ShardedReplicas
 from lastgood.user_hook import is_lossless, limits, name_of
 from lastgood.wrappers import ddp_of, innermost, plain_optimizer
@@ -133,6 +134,7 @@ class Monitor:
             scaled=scaler is not None and scaler.is_enabled(),
             ignored=ignored_by(self._ddp or model),
             shards=self._shards,
+            replayer=self._sharded_replayer(),
         )
         if self._shards is not None and self._shards.gathers is not None:
             self._shards.gathers.due = self.inspector.replica_due
@@ -183,6 +185,8 @@ class Monitor:
             self._guarded(lambda: self.inspector.before_forward(step), None)
             self.injector.resting(step, self.module, self.optimizers[0])
         batch = self.injector.batch(step, batch)
+        if self._shards is not None:
+            self._shards.begin_micro()
         audit = self._micro == 0 and self.inspector.replay_due(step)
         self._micro += 1
         out = self._recorder.run(self.model, batch, step, audit)
@@ -307,12 +311,21 @@ class Monitor:
         gathers = GatherDigest(self._groups, lambda: self.step + 1, self._failed) if seen else None
         return ShardedReplicas(self.world, self.session.nodes, self.module, gathers)
 
+    def _sharded_replayer(self) -> ShardedReplayer | None:
+        """Return what replays on a sharded model; None where it is not sharded, or cannot be replayed."""
+        if self._shards is None or self._shards.gathers is None or self._recorder is None:
+            return None
+        session, order = self.session, self._shards.gathers.order
+        return ShardedReplayer(
+            self.world, self._recorder, session.nodes, session.environments, self._groups, order
+        )
+
     def _limits(self, lossless_hook: bool) -> dict[str, str]:
         """Return check -> why it cannot run for the way in which the model is wrapped."""
         if self._shards is None:
             return {} if self._ddp is None else limits(self._ddp, lossless_hook)
         why = {"conservation": unmeasurable(self._groups), "replica": self._shards.why_not,
-               "replay": "the model is sharded"}  # fmt: skip
+               "replay": ungatherable(self._groups) or unreplayable(self._groups, self.world)}  # fmt: skip
         return {check: reason for check, reason in why.items() if reason}
 
     def _attach(self) -> None:
@@ -361,6 +374,8 @@ class Monitor:
     def _after_backward(self, view: BackwardView) -> None:
         if self._phase != "training" or self._closed:
             return
+        if self._shards is not None:
+            self._shards.end_micro()
         audit = self._micro >= self.config.accumulation or self._micro == 0
         step = self.step + 1
         decision = self._guarded(lambda: self.inspector.after_backward(view, step, audit), PROCEED)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import io
 import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -130,6 +130,8 @@ class Recorder:
         self.device = device
         self.digest: Callable[[Tensor, str], Tensor] = fingerprint
         """What is kept of a gradient or a loss, from (tensor, name): an int64 scalar tensor."""
+        self.late_leaves: Callable[[], Iterable[tuple[str, Tensor]]] | None = None
+        """Where the forward makes what has the gradients (gathered weights): names and tensors, after a forward."""
         self.current: list[MicroBatch] = []
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         self._buffer_hook: torch.utils.hooks.RemovableHandle | None = None
@@ -171,6 +173,8 @@ class Recorder:
             self._stop_watching_buffers()
         loss = loss_of(out)
         micro.loss = loss.detach()
+        if audit and self.late_leaves is not None:
+            self._digest_into(micro, self.late_leaves())
         if loss.requires_grad:
             loss.register_hook(partial(_keep_upstream, micro))  # type: ignore[no-untyped-call]
         self.current.append(micro)
@@ -195,7 +199,8 @@ class Recorder:
             micro.buffers = self.buffers()
 
         self._buffer_hook = self.module.register_forward_pre_hook(first_call)
-        self._digest_into(micro)
+        if self.late_leaves is None:
+            self._digest_into(micro, self.module.named_parameters())
 
     def backward_ended(self) -> None:
         """Digest no gradient any more: what runs now is a replay, whose gradients belong to other batches."""
@@ -206,8 +211,8 @@ class Recorder:
             self._buffer_hook.remove()
             self._buffer_hook = None
 
-    def _digest_into(self, micro: MicroBatch) -> None:
-        for name, parameter in self.module.named_parameters():
+    def _digest_into(self, micro: MicroBatch, parameters: Iterable[tuple[str, Tensor]]) -> None:
+        for name, parameter in parameters:
             if parameter.requires_grad:
                 hook = partial(_digest_gradient, self.digest, micro, name)
                 self._hooks.append(parameter.register_hook(hook))  # type: ignore[no-untyped-call]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -86,7 +86,9 @@ class Round:
 
 
 class Replayer:
-    """Run replay rounds over the ranks of a job."""
+    """Run replay rounds over the ranks of a job. ``can_repeat``: a rank can run a batch while the others do not."""
+
+    can_repeat = True
 
     can_repeat = True
     """Whether one rank can run a batch alone, as often as it likes."""
@@ -114,11 +116,17 @@ class Replayer:
         result = self.begin()
         if result.reason:
             return result
-        turn = Turn(self, result, micros, actual, dict(nonfinite or {}))
+        turn = self.turn(result, micros, actual, nonfinite or {})
         turn.first_runs()
         if not result.reason:
             turn.settle()
         return result
+
+    def turn(
+        self, result: Round, micros: Sequence[MicroBatch], actual: bool, nonfinite: Mapping[int, str]
+    ) -> Turn:
+        """Return the round as it begins on this rank."""
+        return Turn(self, result, micros, actual, dict(nonfinite))
 
     def begin(self) -> Round:
         """Begin a round: who runs whose batch."""
@@ -382,7 +390,7 @@ class _Again:
 def recorded(micro: MicroBatch, recorder: Recorder) -> Outcome:
     """Return the digest that the hooks took of the gradient that really went into the step."""
     assert micro.loss is not None
-    return _outcome(dict(micro.digests), micro.loss, recorder, 0)
+    return outcome_of(dict(micro.digests), micro.loss, recorder, 0)
 
 
 def pack(micros: Sequence[MicroBatch], recorder: Recorder) -> bytes:
@@ -424,7 +432,10 @@ def run_package(blob: bytes, recorder: Recorder) -> Outcome:
     return Outcome(first.names, first.values, any(o.nonfinite for o in outcomes))
 
 
-def _run_micro(micro: tuple[Any, ...], recorder: Recorder) -> Outcome:
+def forward_again(
+    micro: tuple[Any, ...], recorder: Recorder, guard: AbstractContextManager[Any]
+) -> tuple[Tensor, Tensor | None]:
+    """Run the forward of a packed micro-batch as it ran; return the loss and what its backward began with."""
     batch_bytes, randomness, autocast, buffers, upstream, training = micro
     batch = torch.load(io.BytesIO(batch_bytes), weights_only=False, map_location=recorder.device)
     set_modes(recorder.module, training)
@@ -434,18 +445,23 @@ def _run_micro(micro: tuple[Any, ...], recorder: Recorder) -> Outcome:
     if randomness.device is not None:
         randomness.device = randomness.device.cpu()
     randomness.restore(recorder.device)
-    with autocast.context(), nullcontext() if recorder.compiled else NoCommunication():  # type: ignore[no-untyped-call]
-        loss = loss_of(recorder.loss_fn(recorder.entry, batch))
+    with autocast.context(), guard:
+        return loss_of(recorder.loss_fn(recorder.entry, batch)), upstream
+
+
+def _run_micro(micro: tuple[Any, ...], recorder: Recorder) -> Outcome:
+    guard = nullcontext() if recorder.compiled else NoCommunication()  # type: ignore[no-untyped-call]
+    loss, upstream = forward_again(micro, recorder, guard)
     named = [(n, p) for n, p in recorder.module.named_parameters() if p.requires_grad]
     grads = torch.autograd.grad(
         loss, [p for _, p in named], grad_outputs=None if upstream is None else upstream.to(loss), allow_unused=True
     )
     dense = {n: g.detach() for (n, _), g in zip(named, grads, strict=True) if g is not None and not g.is_sparse}
     bad = sum(int(count_nonfinite(numbers_of(g))) for g in grads if g is not None)
-    return _outcome({name: recorder.digest(grad, name) for name, grad in dense.items()}, loss.detach(), recorder, bad)
+    return outcome_of({name: recorder.digest(grad, name) for name, grad in dense.items()}, loss.detach(), recorder, bad)
 
 
-def _outcome(rows: dict[str, Tensor], loss: Tensor, recorder: Recorder, bad: int) -> Outcome:
+def outcome_of(rows: dict[str, Tensor], loss: Tensor, recorder: Recorder, bad: int) -> Outcome:
     """Order the rows as the module's parameters, the loss last."""
     names = [name for name in recorder.order if name in rows]
     values = [rows[name].cpu() for name in names] + [recorder.digest(loss, LOSS).cpu()]

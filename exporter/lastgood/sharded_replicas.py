@@ -48,6 +48,16 @@ class ShardedReplicas:
             return ""
         return "every rank holds a part of its own, and what is gathered cannot be seen"
 
+    def begin_micro(self) -> None:
+        """Say that a micro-batch of the training begins."""
+        if self.gathers is not None:
+            self.gathers.order.begin()
+
+    def end_micro(self) -> None:
+        """Say that its backward has ended."""
+        if self.gathers is not None:
+            self.gathers.order.end()
+
     def phase(self, phase: str) -> str:
         """Return the phase under which a comparison is journaled: it must not claim to have read everything."""
         if self.whole:
