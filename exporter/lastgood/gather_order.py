@@ -1,4 +1,4 @@
-"""Remember in which order FSDP2 gathers its groups in one micro-batch, so that a rank can take part in the rest of it."""
+"""Remember in which order FSDP2 gathers its groups in a micro-batch, so that a rank can take part in the rest of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class GatherOrder:
         self._now.append(place)
 
     def end(self) -> None:
-        """End a micro-batch: its order is the usual one from now on. What is gathered until the next is no part of it."""
+        """End a micro-batch: its order is the usual one from now on. What is gathered after it is no part of it."""
         if self._open:
             self.usual, self._open = tuple(self._now), False
 

@@ -316,9 +316,7 @@ class Monitor:
         if self._shards is None or self._shards.gathers is None or self._recorder is None:
             return None
         session, order = self.session, self._shards.gathers.order
-        return ShardedReplayer(
-            self.world, self._recorder, session.nodes, session.environments, self._groups, order
-        )
+        return ShardedReplayer(self.world, self._recorder, session.nodes, session.environments, self._groups, order)
 
     def _limits(self, lossless_hook: bool) -> dict[str, str]:
         """Return check -> why it cannot run for the way in which the model is wrapped."""

@@ -86,9 +86,7 @@ class Round:
 
 
 class Replayer:
-    """Run replay rounds over the ranks of a job. ``can_repeat``: a rank can run a batch while the others do not."""
-
-    can_repeat = True
+    """Run replay rounds over the ranks of a job."""
 
     can_repeat = True
     """Whether one rank can run a batch alone, as often as it likes."""
@@ -122,9 +120,7 @@ class Replayer:
             turn.settle()
         return result
 
-    def turn(
-        self, result: Round, micros: Sequence[MicroBatch], actual: bool, nonfinite: Mapping[int, str]
-    ) -> Turn:
+    def turn(self, result: Round, micros: Sequence[MicroBatch], actual: bool, nonfinite: Mapping[int, str]) -> Turn:
         """Return the round as it begins on this rank."""
         return Turn(self, result, micros, actual, dict(nonfinite))
 

@@ -83,7 +83,7 @@ class ShardedReplayer(Replayer):
         handles: list[Any] = []
         for name, leaf in leaves:
             handles.append(leaf.register_hook(partial(self._digest, rows, bad, name)))  # type: ignore[no-untyped-call]
-            handles.append(leaf.register_post_accumulate_grad_hook(_drop))
+            handles.append(leaf.register_post_accumulate_grad_hook(_drop))  # type: ignore[no-untyped-call]
         try:
             given = None if upstream is None else [upstream.to(loss)]
             torch.autograd.backward([loss], given, inputs=[leaf for _, leaf in leaves])
