@@ -106,7 +106,7 @@ class Saver:
         """Compare what was loaded with the record on every rank; all raise when any differs."""
         monitor = self.monitor
         live = self._digests()
-        names = files.differences(record, live)
+        names = files.differences(record, live) or self._replicas_that_differ()
         bad = monitor.world.agree(not names)
         if not bad:
             return
@@ -115,6 +115,15 @@ class Saver:
         loaded = {key: record[key] for key in ("attempt", "step", "path")} | {"fingerprint": text}
         self._write("checkpoint.loaded", loaded | _checked("failed") | {"reason": f"differs in {', '.join(names[:5])}"})
         files.refuse_mismatch(path, record, text, names, where)
+
+    def _replicas_that_differ(self) -> list[str]:
+        """Return what ranks that hold the same part loaded differently: the sum over shards counts one of them.
+
+        Empty for a model that is not sharded, where every rank has compared all that it holds. Collective.
+        """
+        shards = self.monitor._shards
+        result = None if shards is None else shards.compare(self.monitor.inspector.shared_state(), gathered=False)
+        return [] if result is None or result.ruling is None else [result.tensor or "a tensor of some ranks"]
 
     def begin(self, facts: Mapping[str, Any]) -> None:
         """Journal ``run.started`` (rank 0)."""
@@ -263,8 +272,7 @@ class Saver:
 
     def _examine(self) -> Any:
         monitor = self.monitor
-        decision, results, digests = monitor.inspector.examine("save", monitor.step, probe=monitor.config.save_probe)
-        return decision, results, self._digests() if self._is_sharded() else digests
+        return monitor.inspector.examine("save", monitor.step, probe=monitor.config.save_probe)
 
     def _digests(self) -> TensorDigests:
         return self._digest(self.monitor.inspector.shared_state())

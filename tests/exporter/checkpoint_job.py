@@ -8,85 +8,22 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import checkpoint_formats as written
+import checkpoint_sharded
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
-import training_job
-from safetensors.torch import load_file, save_file
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-from training_job import build, events, failure, run_cases, train, watch
+from checkpoint_formats import STEPS
+from training_job import build, case, events, failure, run_cases, train, watch
 
-from lastgood.replica import optimizer_state
-
-STEPS = 3
-_GROUPS: list[Any] = []
-
-
-def beside() -> Any:
-    """Return the group of a save in the background: it must not be the one that carries the gradients."""
-    if not _GROUPS:
-        _GROUPS.append(dist.new_group(backend="gloo"))
-    return _GROUPS[0]
-
-
-def state_of(ddp: Any, optimizer: Any) -> dict[str, Any]:
-    model, state = get_state_dict(ddp, optimizer)
-    return {"model": model, "optimizer": state}
-
-
-def save_torch(path: Path, ddp: Any, optimizer: Any, save: Any) -> None:
-    if dist.get_rank() == 0:
-        torch.save({"model": ddp.state_dict(), "optimizer": optimizer.state_dict()}, path)
-
-
-def load_torch(path: Path, ddp: Any, optimizer: Any) -> None:
-    state = torch.load(path, weights_only=True)
-    ddp.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-
-
-def save_ranks(path: Path, ddp: Any, optimizer: Any, save: Any) -> None:
-    path.mkdir(exist_ok=True)
-    torch.save({"model": ddp.state_dict(), "optimizer": optimizer.state_dict()}, path / f"rank-{dist.get_rank()}.pt")
-
-
-def load_ranks(path: Path, ddp: Any, optimizer: Any) -> None:
-    load_torch(path / f"rank-{dist.get_rank()}.pt", ddp, optimizer)
-
-
-def save_dcp(path: Path, ddp: Any, optimizer: Any, save: Any) -> None:
-    dcp.save(state_of(ddp, optimizer), checkpoint_id=path)
-
-
-def save_async(path: Path, ddp: Any, optimizer: Any, save: Any) -> None:
-    save.future = dcp.async_save(state_of(ddp, optimizer), checkpoint_id=path, process_group=beside())
-
-
-def load_dcp(path: Path, ddp: Any, optimizer: Any) -> None:
-    state = state_of(ddp, optimizer)
-    dcp.load(state, checkpoint_id=path)
-    set_state_dict(ddp, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
-
-
-def save_safetensors(path: Path, ddp: Any, optimizer: Any, save: Any) -> None:
-    if dist.get_rank() == 0:
-        state = {name.replace("/", "."): t.clone() for name, t in optimizer_state(ddp.module, [optimizer])}
-        save_file({**ddp.module.state_dict(), **state}, path)
-
-
-def load_safetensors(path: Path, ddp: Any, optimizer: Any) -> None:
-    found = load_file(path)
-    ddp.module.load_state_dict({name: found[name] for name in ddp.module.state_dict()})
-    for name, tensor in optimizer_state(ddp.module, [optimizer]):
-        tensor.copy_(found[name.replace("/", ".")])
-
+MODULES = (checkpoint_sharded,)
+"""Imported for their cases, which register themselves."""
 
 FORMATS: dict[str, tuple[Callable[..., None], Callable[..., None]]] = {
-    "torch": (save_torch, load_torch),
-    "ranks": (save_ranks, load_ranks),
-    "dcp": (save_dcp, load_dcp),
-    "async": (save_async, load_dcp),
-    "safetensors": (save_safetensors, load_safetensors),
+    "torch": (written.save_torch, written.load_torch),
+    "ranks": (written.save_ranks, written.load_ranks),
+    "dcp": (written.save_dcp, written.load_dcp),
+    "async": (written.save_async, written.load_dcp),
+    "safetensors": (written.save_safetensors, written.load_safetensors),
 }
 
 
@@ -97,6 +34,7 @@ def started() -> tuple[Any, Any]:
     return ddp, optimizer
 
 
+@case
 def saving(root: Path) -> Any:
     ddp, optimizer = build()
     monitor = watch(ddp, optimizer, root)
@@ -110,6 +48,7 @@ def saving(root: Path) -> Any:
     return [{k: e.get(k) for k in keys} for e in events(root, "checkpoint.saved", "checkpoint.failed")]
 
 
+@case
 def resuming(root: Path) -> Any:
     """Resume from each format, right and with one bit changed after the load."""
     out = {}
@@ -127,6 +66,7 @@ def resuming(root: Path) -> Any:
     return out
 
 
+@case
 def late(root: Path) -> Any:
     """Rank 1's own future is complete last, and then one of them fails."""
     ddp, optimizer = build()
@@ -160,6 +100,7 @@ def work(seconds: float, error: Exception | None) -> None:
         raise error
 
 
+@case
 def dying(root: Path) -> Any:
     """A rank's future never ends, and the attempt does by an exception."""
     ddp, optimizer = build()
@@ -180,5 +121,4 @@ def dying(root: Path) -> Any:
 
 
 if __name__ == "__main__":
-    training_job.CASES.update({f.__name__: f for f in (saving, resuming, late, dying)})
     run_cases()

@@ -77,6 +77,33 @@ def test_a_bit_that_one_of_two_ranks_loaded_wrong_is_refused(resumed: Any, name:
         assert "on rank 1; it differs in last.weight." in text
 
 
+@pytest.fixture(scope="module")
+def saved_sharded(root: Path) -> Any:
+    return job(root, "saving_sharded", 4)[0]["saving_sharded"]
+
+
+@pytest.fixture(scope="module")
+def resumed_sharded(root: Path, saved_sharded: Any) -> list[dict[str, list[Any]]]:
+    return [rank["resuming_sharded"] for rank in job(root, "resuming_sharded", 2)]
+
+
+@pytest.mark.parametrize("name", ["dcp", "async", "pieces", "hsdp"])
+def test_the_record_of_shards_is_that_of_whole_tensors(
+    root: Path, saved_sharded: Any, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert saved_sharded == [["checkpoint.saved", 3]] * 4
+    assert verify([str(root / "saving_sharded" / name)]) == 0, capsys.readouterr()
+
+
+@pytest.mark.parametrize("name", ["sharded", "ddp", "replicas"])
+@pytest.mark.parametrize("saved", ["dcp", "async", "hsdp"])
+def test_two_ranks_resume_from_the_shards_of_four(resumed_sharded: Any, saved: str, name: str) -> None:
+    for rank in resumed_sharded:
+        assert rank[f"{saved}-{name}-False"] == [3, ""]
+        _, text = rank[f"{saved}-{name}-True"]
+        assert "it differs in middle.weight." in text
+
+
 def test_a_save_counts_when_the_last_rank_is_done_and_fails_when_one_fails(tmp_path: Path) -> None:
     result = job(tmp_path, "late", 2)[0]["late"]
     assert result["seen"] == [False, True, False, False]
