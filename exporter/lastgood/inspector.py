@@ -9,9 +9,10 @@ vector or gathered numbers, never anything that one rank alone knows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -23,6 +24,7 @@ from lastgood.config import Config
 from lastgood.findings import norm_spread
 from lastgood.fingerprint import TensorDigests, hex64
 from lastgood.judge import PROCEED, Decision, Judge
+from lastgood.late import Armed
 from lastgood.notice import warn
 from lastgood.pairing import partners
 from lastgood.projection import tolerance
@@ -93,6 +95,7 @@ class Inspector:
         self.spread: dict[str, object] = {}  # the ranks' gradient norms at the last replica check, for progress
         self.start_step = 0
         self._unmeasured = ""  # why conservation did not run in a step, as it was last said
+        self._moved_on: Callable[[str], bool] = lambda check: False  # whether a step that failed it is in the weights
         self._audited = 0  # the newest step whose due checks ran: once per step, whatever is synchronised in it
 
     # --- what runs, and when -----------------------------------------------------------------------------------------
@@ -160,6 +163,35 @@ class Inspector:
             decision = decision.worse(self._rest(step)).worse(self._audit(step))
             self._review(step)
         return decision
+
+    def reads_at_once(self, step: int) -> bool:
+        """Tell whether other checks run at the end of step ``step``, so that its numbers are needed then."""
+        due = self.replica_due(step) or self.replay_due(step) or self.at_rest_due(step)
+        return due or (step - self.start_step) % REVIEW_EVERY == 0
+
+    def arm(self, dtype: torch.dtype | None) -> Armed:
+        """Return what keeps the step in progress out of the weights before its numbers are read."""
+        if dtype is not None and self.tolerance is None:
+            self.tolerance = Tolerance(tolerance(dtype))
+        checked = "conservation" not in self.why_not
+        proven = not self._promised or "conservation" in self.judge.passed
+        return Armed(
+            finite=self.config.policy_for("finite") != "record" and not self.scaled,
+            conservation=self.config.policy_for("conservation") != "record" and checked and proven,
+            checked=checked,
+            narrow=dtype is not None and dtype.itemsize < 4,
+            limit=self.tolerance.value if self.tolerance else math.inf,
+        )
+
+    def judge_late(self, view: BackwardView, step: int, armed: Armed) -> Decision:
+        """Judge step ``step``, whose update has begun or is done. Returns stop, record or proceed, never skip."""
+        self._moved_on = lambda check: not armed.keeps_out(check)
+        try:
+            with self.spending.on("every_step", runs=0):
+                decision = self._judge_step(view, step) or PROCEED
+        finally:
+            self._moved_on = lambda check: False
+        return decision if decision.action == "stop" else PROCEED
 
     def _judge_step(self, view: BackwardView, step: int) -> Decision | None:
         """Judge the numbers of every step. None: the ranks are at different ones, and nothing can be said."""
@@ -242,8 +274,9 @@ class Inspector:
             return PROCEED
         rows = self.world.gather_ints([int(own["loss"]), int(own["local"])])
         stages = {r: "loss" if row[0] else "local" for r, row in enumerate(rows) if any(row)}
-        replicas = self._compare_weights("immediate", step - 1, step)
-        round_ = self._immediate(step, stages, replicas)
+        moved_on = self._moved_on("finite")
+        replicas = self._compare_weights("immediate", step if moved_on else step - 1, step)
+        round_ = self._immediate(step, stages, replicas, moved_on)
         ruling = rule_finite(stages, round_.nonfinite_disputes if round_ else [], self.judge.nodes)
         if not round_:
             ruling = self._explain(ruling)
@@ -257,7 +290,7 @@ class Inspector:
         if ruling.accused and round_:
             found.append(self.judge.finding("replay", step, "immediate", ruling.accused, observed="not finite"))
             found[1]["expected"] = "finite on another node"
-        decision = replicas.worse(self.judge.publish("finite", ruling, found))
+        decision = replicas.worse(self.judge.publish("finite", ruling, found, guarded=not moved_on))
         if round_ and others and others.status and not set(others.accused) <= set(ruling.accused):
             decision = decision.worse(self._publish_replay(round_, "immediate", step, others))
         return decision
@@ -280,7 +313,8 @@ class Inspector:
             return PROCEED
         found = self.judge.finding("finite", step, "reduced", [], observed="a reduced gradient that is not finite")
         found["expected"] = "finite numbers"
-        return self.judge.publish("finite", rule_finite({}, [], self.judge.nodes), [found])
+        ruling = rule_finite({}, [], self.judge.nodes)
+        return self.judge.publish("finite", ruling, [found], guarded=not self._moved_on("finite"))
 
     # --- conservation ------------------------------------------------------------------------------------------------
 
@@ -303,7 +337,9 @@ class Inspector:
             observed=f"{facts.ratios[bucket]:.3g} of the local norms",
             expected=f"at most {limit:.3g}",
         )
-        return self._with_immediate(self.judge.publish("conservation", ruling, [found]), step)
+        moved_on = self._moved_on("conservation")
+        decision = self.judge.publish("conservation", ruling, [found], guarded=not moved_on)
+        return self._with_immediate(decision, step, moved_on)
 
     def _switch_conservation_off(self, reason: str, step: int) -> Decision:
         """Nothing of this attempt has passed yet, so it is the hook: no device is wrong from the first step on."""
@@ -326,12 +362,13 @@ class Inspector:
         ruling = rule_conservation(odd if len(odd) < self.world.size else [], self.world.size, self.judge.nodes, 0)
         found = self.judge.finding("conservation", step, "flag", odd, state_step=step - 1)
         found |= {"observed": "own result off in the step before", "expected": "the sum of the ranks' projections"}
-        return self._with_immediate(self.judge.publish("conservation", ruling, [found], guarded=False), step)
+        decision = self.judge.publish("conservation", ruling, [found], guarded=False)
+        return self._with_immediate(decision, step, self._moved_on("flag"))
 
-    def _with_immediate(self, decision: Decision, step: int) -> Decision:
-        replicas = self._compare_weights("immediate", step - 1, step)
+    def _with_immediate(self, decision: Decision, step: int, moved_on: bool) -> Decision:
+        replicas = self._compare_weights("immediate", step if moved_on else step - 1, step)
         decision = decision.worse(replicas)
-        round_ = self._immediate(step, {}, replicas)
+        round_ = self._immediate(step, {}, replicas, moved_on)
         if round_ is None:
             return decision
         return decision.worse(self._judge_replay(round_, "immediate", step))
@@ -458,11 +495,18 @@ class Inspector:
 
     # --- replay ------------------------------------------------------------------------------------------------------
 
-    def _immediate(self, step: int, nonfinite: Mapping[int, str], replicas: Decision) -> Round | None:
-        """Replay this very step at once. All micro-batches of a rank whose step was not finite, else the last one."""
+    def _immediate(self, step: int, nonfinite: Mapping[int, str], replicas: Decision, moved_on: bool) -> Round | None:
+        """Replay this very step. All micro-batches of a rank whose step was not finite, else the last one.
+
+        ``moved_on``: the weights are no longer those it ran under, so another device can say nothing about it.
+        """
         if self.replayer is None or self.recorder is None or self._replicas_differ(replicas, "immediate", step):
             return None
-        micros = self.recorder.current
+        if moved_on:
+            reason = "the step was in the weights before it was judged"
+            self.judge.journal_check("replay", "immediate", step, step, "not_run", reason)
+            return None
+        micros = self.recorder.of(step)
         round_ = self.replayer.round(
             micros if self.world.rank in nonfinite else micros[-1:], actual=False, nonfinite=nonfinite
         )

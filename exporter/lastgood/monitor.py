@@ -34,13 +34,15 @@ from lastgood.errors import ConfigError, IntegrityError
 from lastgood.fsdp_groups import groups_of
 from lastgood.fsdp_watch import FsdpWatch, unmeasurable
 from lastgood.gather_digest import GatherDigest, ungatherable
-from lastgood.guard import Guard, closure_in, with_closure
+from lastgood.guard import Guard, closure_in, is_first_step, is_fused, way_of, with_closure
 from lastgood.injection_points import InjectionPoints, NoInjection
 from lastgood.inspector import Inspector
 from lastgood.judge import PROCEED, Decision
+from lastgood.late import Armed, LateReading, Sent
 from lastgood.local import LocalWatch
 from lastgood.notice import warn
 from lastgood.push import END_SECONDS
+from lastgood.readback import readback_for
 from lastgood.recorder import Recorder
 from lastgood.reduce import BackwardView, ReduceWatch
 from lastgood.replica import ignored_by
@@ -144,6 +146,9 @@ class Monitor:
         self._guard = Guard()
         self._decision: Decision = PROCEED
         self._micro = 0
+        self._owed: Decision = PROCEED  # what a step that was judged late demands
+        self._flag: Tensor | None = None  # 1.0 on the device where the step in progress must not enter the weights
+        self._kept_out: bool | None = None  # the flag, where the host has read it
         self._pending = False  # a synchronised backward has ended and no optimizer has stepped since
         self._loss: Tensor | None = None
         self._stepped: set[int] = set()  # optimizers that stepped since the last count
@@ -217,6 +222,9 @@ class Monitor:
         save.future = dcp.async_save(...)``, and recorded when that is complete on every rank that has one.
         """
         self.start()
+        self._settle()
+        if self._owed.action == "stop":
+            self.stop(self._owed)
         return self.saver.save(Path(path))
 
     def resume(self, path: str | Path | None, *, step: int | None = None) -> None:
@@ -245,7 +253,9 @@ class Monitor:
             self._end("integrity" if self._stopped else "exception" if failing else "completed", 1 if failing else 0)
             return
         self._guarded(self.saver.complete, None)
+        self._settle()
         decision = self._guarded(lambda: self.inspector.examine("close", self.step, probe=True)[0], PROCEED)
+        decision = self._owed.worse(decision)
         stop = decision.action == "stop"
         self._end("integrity" if stop else "completed", 1 if stop else 0)
         if stop:
@@ -343,6 +353,8 @@ class Monitor:
                 spending=self.inspector.spending,
             )
         elif self._ddp is not None and self.world.size > 1:
+            readback = readback_for(self.session.device)
+            late = self._late_reading() if readback.late else None
             self._reduce = ReduceWatch(
                 self._ddp,
                 self.world,
@@ -354,6 +366,8 @@ class Monitor:
                 step=lambda: self.step + 1,
                 plain=not name_of(self._ddp),
                 lossless=self._lossless,
+                readback=readback if late else None,
+                late=late,
                 spending=self.inspector.spending,
             )
             if not self._reduce.measures:
@@ -379,6 +393,38 @@ class Monitor:
         decision = self._guarded(lambda: self.inspector.after_backward(view, step, audit), PROCEED)
         self._decision = decision if not self._pending else self._decision.worse(decision)
         self._pending = True
+
+    def _late_reading(self) -> LateReading | None:
+        """Return what judges a step when the next backward has ended; None where its numbers are read in the step.
+
+        LBFGS reads its gradients inside the step, where nothing can keep them from it.
+        """
+        if any(isinstance(optimizer, LBFGS) for optimizer in self.optimizers):
+            return None
+        if self._recorder is not None:
+            self._recorder.keeps_the_step_before = True
+        return LateReading(
+            self.world.size,
+            is_due=lambda step: self._phase != "training" or self._closed or self.inspector.reads_at_once(step),
+            arm=self.inspector.arm,
+            on_kept=self._read_later,
+            judge=self._judge_late,
+        )
+
+    def _read_later(self) -> None:
+        if not self._pending:
+            self._decision = PROCEED
+        self._pending = True
+
+    def _judge_late(self, sent: Sent, armed: Armed) -> None:
+        if not self._closed:
+            judged = self._guarded(lambda: self.inspector.judge_late(sent.view(), sent.step, armed), PROCEED)
+            self._owed = self._owed.worse(judged)
+
+    def _settle(self) -> None:
+        """Judge the step that is still to be read. Collective."""
+        if self._reduce is not None:
+            self._guarded(self._reduce.settle, None)
 
     def _unchecked(self) -> None:
         self.inspector.judge.say("no check runs inside ddp.join(): ranks that have finished could not take part")
@@ -416,11 +462,30 @@ class Monitor:
         if self._begins_a_step(optimizer):
             self._begin_update()
         self._stepped.add(id(optimizer))
+        if self._owed.action == "stop":
+            self.stop(self._owed)
         if self._decision.action == "stop":
             self.stop(self._decision)
         if self._decision.action == "skip":
             if not self._guard.can_skip(optimizer):
                 self.stop(self._decision)
+            self._guard.take(optimizer)
+        else:
+            self._obey_the_device(optimizer)
+
+    def _obey_the_device(self, optimizer: Optimizer) -> None:
+        """Keep a step out whose numbers nobody has read yet, where the device says so."""
+        flag = self._flag
+        late = flag is not None
+        way = way_of(late=late, fused=late and is_fused(optimizer), first_step=late and is_first_step(optimizer))
+        if flag is None or way == "at_once":
+            return
+        if way == "on_device":
+            self._guard.hold(optimizer, flag)
+            return
+        if self._kept_out is None:
+            self._kept_out = bool(flag)  # the one host read of such a step
+        if self._kept_out:
             self._guard.take(optimizer)
 
     def _begins_a_step(self, optimizer: Optimizer) -> bool:
@@ -437,6 +502,8 @@ class Monitor:
         self._stepped.clear()
         if self._local is not None:
             self._decision = self._guarded(self._inspect_locally, PROCEED)
+        late = None if self._reduce is None else self._reduce.late
+        self._flag, self._kept_out = None if late is None else late.take_flag(), None
         self._pending = False
         self._micro = 0
         self.step += 1

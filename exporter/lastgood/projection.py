@@ -50,14 +50,16 @@ def numbers_of(tensor: Tensor) -> Tensor:
     return torch.view_as_real(dense.resolve_conj()) if dense.is_complex() else dense
 
 
-def project(x: Tensor, *, key: int, scale: float | None = None) -> tuple[Tensor, Tensor]:
+def project(x: Tensor, *, key: int, scale: float | None = None, near: bool | None = None) -> tuple[Tensor, Tensor]:
     """Return (projection, square sum) of a floating-point tensor: 0-dim float64 on its device.
 
     ``key`` chooses the signs of the tiles: ranks that compare must pass the same. Accelerators are not read back.
     ``scale``: also multiply the (contiguous) tensor by it, in place and after it was read, while it is in the cache;
-    every element is scaled exactly once, also when reading fails. Raises TypeError for other types.
+    every element is scaled exactly once, also when reading fails. ``near``: the host may read a number (as on a CPU);
+    otherwise squares are summed in float64 from the start. Raises TypeError for other types.
     """
     flat = x.detach().reshape(-1)
+    near = flat.device.type == "cpu" if near is None else near
     projection = torch.zeros((), dtype=torch.float64, device=flat.device)
     squares = torch.zeros_like(projection)
     start = 0
@@ -68,14 +70,14 @@ def project(x: Tensor, *, key: int, scale: float | None = None) -> tuple[Tensor,
             for start, piece in _pieces(flat):
                 block = widened(piece)
                 projection += _signed_sum(block, signs[start // TILE :])
-                squares += _square_sum(block)
+                squares += _square_sum(block, near)
                 if scale is not None:
                     piece.mul_(scale)
     except Exception:
         if scale is not None:
             flat[start:].mul_(scale)
         raise
-    if flat.device.type == "cpu" and not SQUARES_FLOOR < float(squares) < math.inf:
+    if near and not SQUARES_FLOOR < float(squares) < math.inf:
         squares = _exact_square_sum(flat) / (scale or 1.0) ** 2
     return projection, squares
 
@@ -86,7 +88,7 @@ def square_sum(x: Tensor) -> Tensor:
     flat = x.detach().reshape(-1)
     squares = torch.zeros((), dtype=torch.float64, device=flat.device)
     for _, piece in _pieces(flat):
-        squares += _square_sum(widened(piece))
+        squares += _square_sum(widened(piece), flat.device.type == "cpu")
     in_range = flat.device.type != "cpu" or SQUARES_FLOOR < float(squares) < math.inf
     return squares if in_range else _exact_square_sum(flat)
 
@@ -158,14 +160,14 @@ def _tile_sums(block: Tensor) -> Tensor:
     return torch.cat([sums, torch.dot(rest, tile[: rest.numel()]).view(1)]) if rest.numel() else sums
 
 
-def _square_sum(block: Tensor) -> Tensor:
+def _square_sum(block: Tensor, near: bool) -> Tensor:
     """Return the float64 square sum of a block.
 
     On a CPU a float64 accumulation of float32 values is 60 times slower than float32 norms, and one norm of millions
     of values is off by 7e-4. So norms of rows are squared and added in float64 (5e-9); the caller looks whether
     squares left the range of float32.
     """
-    if block.device.type != "cpu":
+    if not near:
         norm: Tensor = torch.linalg.vector_norm(block, dtype=torch.float64)
         return norm * norm
     whole = block.numel() // ROW * ROW

@@ -133,6 +133,9 @@ class Recorder:
         self.late_leaves: Callable[[], Iterable[tuple[str, Tensor]]] | None = None
         """Where the forward makes what has the gradients (gathered weights): names and tensors, after a forward."""
         self.current: list[MicroBatch] = []
+        self.keeps_the_step_before = False
+        """Whether the step before is kept as well, because it is judged only when the next backward has ended."""
+        self._before: list[MicroBatch] = []
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         self._buffer_hook: torch.utils.hooks.RemovableHandle | None = None
 
@@ -154,6 +157,7 @@ class Recorder:
     def run(self, model: nn.Module, batch: Any, step: int, audit: bool) -> Any:
         """Compute ``loss_fn(model, batch)`` and remember it. ``audit``: digest this micro-batch's gradient too."""
         if self.current and self.current[-1].step != step:
+            self._before = self.current if self.keeps_the_step_before else []
             self.current = []
         self._remove_hooks()
         micro = MicroBatch(
@@ -179,6 +183,10 @@ class Recorder:
             loss.register_hook(partial(_keep_upstream, micro))  # type: ignore[no-untyped-call]
         self.current.append(micro)
         return out
+
+    def of(self, step: int) -> list[MicroBatch]:
+        """Return the micro-batches of the step in progress, or of the one before it where that is kept."""
+        return self._before if self._before and self._before[-1].step == step else self.current
 
     def buffers(self) -> dict[str, Tensor]:
         """Copy the module's buffers."""

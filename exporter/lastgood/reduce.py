@@ -26,7 +26,9 @@ from torch.nn.parallel import DistributedDataParallel
 from lastgood.comm import World
 from lastgood.fingerprint import count_nonfinite
 from lastgood.injection_points import InjectionPoints
+from lastgood.late import LateReading
 from lastgood.projection import numbers_of, project, project_only
+from lastgood.readback import AtOnce, Pending, Readback
 from lastgood.spending import Spending
 from lastgood.stepvector import StepFacts, scale_floor, step_mark
 from lastgood.user_hook import take_over
@@ -88,7 +90,8 @@ class ReduceWatch:
     ``on_unchecked()`` is called for a backward that is reduced and cannot be checked (inside ``join``).
     ``on_error(exception)`` hears of our own failures, which never reach training. ``plain``: the wrapper has no hook of
     the user's; ``lossless``: it has one, whose result is the average. ``measures``: the reduce is seen from inside.
-    ``spending`` hears how long it all took.
+    ``spending`` hears how long it all took. ``readback`` brings the numbers to the host; with ``late`` they are judged
+    when the next backward has ended, and nothing here makes the host wait for the device.
     """
 
     def __init__(
@@ -105,6 +108,8 @@ class ReduceWatch:
         plain: bool = True,
         lossless: bool = False,
         spending: Spending | None = None,
+        readback: Readback | None = None,
+        late: LateReading | None = None,
     ) -> None:
         self.ddp = ddp
         self.world = world
@@ -116,7 +121,9 @@ class ReduceWatch:
         self.step = step
         self.spending = spending or Spending()
         self.state = _State()
+        self.readback, self.late = readback or AtOnce(), late
         self.device = next(ddp.module.parameters()).device
+        self.near = self.device.type == "cpu" and late is None  # reading a number makes nobody wait
         self.scale = 1.0 / world.size
         self.inner = take_over(ddp) if lossless else None
         self.measures = self._attach(plain or self.inner is not None)
@@ -176,10 +183,10 @@ class ReduceWatch:
             if buffer.is_sparse:
                 self._see_sparse(index, numbers)
                 return
-            before, square_sum = project(numbers, key=index, scale=scale)
+            before, square_sum = project(numbers, key=index, scale=scale, near=self.near)
             view = BucketView(before, square_sum)
             view.floor = scale_floor(torch.finfo(numbers.dtype).smallest_normal, numbers.numel())
-            if buffer.device.type == "cpu" and not math.isfinite(float(before)):
+            if self.near and not math.isfinite(float(before)):
                 view.nonfinite = int(count_nonfinite(numbers))  # scaling makes and unmakes no NaN and no infinity
             self.state.buckets[index] = view
             self.state.dtype = numbers.dtype
@@ -191,8 +198,8 @@ class ReduceWatch:
         """Look for NaN and infinity alone."""
         self._leave_out(index)
         view = self.state.buckets[index]
-        view.before = (values * 0).sum(dtype=torch.float64)  # 0, or NaN
-        if values.device.type == "cpu":
+        view.before = view.square_sum = (values * 0).sum(dtype=torch.float64)  # 0, or NaN
+        if self.near:
             view.nonfinite = int(count_nonfinite(values))
 
     def _leave_out(self, index: int) -> None:
@@ -209,7 +216,7 @@ class ReduceWatch:
             if self.step() % NORM_EVERY:
                 view.after = project_only(numbers, key=index)
             else:
-                view.after, view.reduced_square_sum = project(numbers, key=index)
+                view.after, view.reduced_square_sum = project(numbers, key=index, near=self.near)
         except Exception as error:
             self._fail(error)
 
@@ -224,8 +231,8 @@ class ReduceWatch:
             return
         try:
             grad = numbers_of(parameter.grad)
-            view = BucketView(*project(grad, key=0))
-            if grad.device.type == "cpu" and not math.isfinite(float(view.before)):
+            view = BucketView(*project(grad, key=0, near=self.near))
+            if self.near and not math.isfinite(float(view.before)):
                 view.nonfinite = int(count_nonfinite(grad))
             self.state.parameters.append(view)
         except Exception as error:
@@ -237,22 +244,30 @@ class ReduceWatch:
 
     def _end(self) -> None:
         """End of the backward: one SUM all-reduce, then the decision."""
+        self.settle()
         with self.spending.on("every_step"):
-            view = self._view()
+            sent = self._send()
+            if self.late is not None and self.late.keep(sent):
+                return
+            view = sent.view()
         self.on_backward(view)
 
-    def _view(self) -> BackwardView:
+    def settle(self) -> None:
+        """Give the verdict on the backward before, if it is still to come. Collective."""
+        if self.late is not None:
+            self.late.settle()
+
+    def _send(self) -> "SentStep":
+        """Sum the vector over the ranks and send what the host must know on its way, in one piece."""
         state, self.state = self.state, _State()
+        if self.device.type == "cuda":
+            _share_with_stream(state)
         own = self._vector(state)
         total = self.world.sum_(own.clone())
         squares, reduced = self._squares(state)
-        parts = [own, total, squares, reduced]
-        numbers: list[float] = torch.cat(parts).tolist()  # the one host read of a step
-        n, m = own.numel(), squares.numel()
-        tail = numbers[2 * n :]
+        pending = self.readback.send(torch.cat([own, total, squares, reduced]))
         floors = tuple(state.buckets[i].floor for i in sorted(state.buckets))
-        norms = _norm(tail[:m]) or 0.0, _norm(tail[m:])
-        return BackwardView(numbers[:n], numbers[n : 2 * n], *norms, state.dtype, floors)
+        return SentStep(self.step(), total, pending, squares.numel(), floors, state.dtype)
 
     def _squares(self, state: _State) -> tuple[Tensor, Tensor]:
         """Return the square sums of the local and of the reduced gradient."""
@@ -280,12 +295,44 @@ class ReduceWatch:
         return torch.cat([kept.reshape(-1), measured, torch.stack([none + mark, none + mark * mark])])
 
     def _local(self, state: _State, whole: Tensor) -> Tensor:
-        """Return 1.0 when a local gradient is not finite. On the CPU it was recounted on the bits."""
-        if self.device.type == "cpu":
+        """Return 1.0 when a local gradient is not finite.
+
+        Where numbers are near it was recounted on the bits. Elsewhere the square sums say it: in float64 they are
+        finite for all numbers below 1e150, so that no large one is taken for an infinity.
+        """
+        if self.near:
             views = [*state.buckets.values(), *state.parameters]
             return torch.tensor(float(any(v.nonfinite for v in views)), dtype=torch.float64)
-        seen = [torch.isfinite(v.before) for v in state.parameters]
-        return (~torch.cat([whole, torch.stack(seen)] if seen else [whole])).any().double()
+        seen = [torch.isfinite(v.square_sum) for v in (*state.buckets.values(), *state.parameters)]
+        return (~torch.stack(seen)).any().double() if seen else torch.zeros_like(whole, dtype=torch.float64).sum()
+
+
+@dataclass(slots=True)
+class SentStep:
+    """The numbers of one synchronised backward on their way to the host. ``total``: summed, on the device."""
+
+    step: int
+    total: Tensor
+    pending: Pending
+    squares: int
+    floors: tuple[float, ...]
+    dtype: torch.dtype | None
+
+    def view(self) -> BackwardView:
+        """Read them: the one host read of a step."""
+        numbers, n = self.pending.numbers(), self.total.numel()
+        tail = numbers[2 * n :]
+        norms = _norm(tail[: self.squares]) or 0.0, _norm(tail[self.squares :])
+        return BackwardView(numbers[:n], numbers[n : 2 * n], *norms, self.dtype, self.floors)
+
+
+def _share_with_stream(state: _State) -> None:
+    """Keep the numbers that were made on another stream, by what follows a reduce, until this one has read them."""
+    stream = torch.cuda.current_stream()
+    for view in state.buckets.values():
+        for number in (view.before, view.square_sum, view.after, view.reduced_square_sum):
+            if number is not None and number.is_cuda:
+                number.record_stream(stream)
 
 
 def _scales_as_it_is_read(buffer: Tensor) -> bool:
