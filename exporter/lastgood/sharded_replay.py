@@ -14,15 +14,15 @@ Not covered: a model that is parallel over more than its batches, and gathers th
 from __future__ import annotations
 
 import io
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp._fully_shard import _fsdp_param_group as torch_groups
 
 from lastgood.comm import World
 from lastgood.fingerprint import canonical_name, count_nonfinite
@@ -33,6 +33,8 @@ from lastgood.recorder import MicroBatch, Recorder, untouched
 from lastgood.replay import Outcome, Replayer, Round, Turn, forward_again, free_memory, outcome_of, recorded
 
 Leaf = tuple[str, nn.Parameter]
+
+_PRIVATE: Final = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
 
 
 class ShardedReplayer(Replayer):
@@ -193,22 +195,21 @@ def outside_of_a_backward() -> Iterator[None]:
     Inside a backward FSDP2 takes a forward for a recomputation, and keeps all weights gathered. That it is asked for by
     name is private; a test pins it.
     """
-    asked = torch_groups.is_bw
-    torch_groups.is_bw = lambda: False
+    private: Any = sys.modules[_PRIVATE]
+    asked = private.is_bw
+    private.is_bw = lambda: False
     try:
         yield
     finally:
-        torch_groups.is_bw = asked
+        private.is_bw = asked
 
 
 def unreplayable(groups: Sequence[FsdpGroup], world: World) -> str:
     """Return why micro-batches of these groups cannot be replayed elsewhere, or "" when they can."""
-    if not hasattr(torch_groups, "is_bw"):
-        return "this version of torch cannot run a forward at the end of a backward"
-    if not groups:
+    if not groups or any(group.shards * group.replicas != world.size for group in groups):
         return "the model is parallel over more than its batches"
-    if any(group.shards * group.replicas != world.size for group in groups):
-        return "the model is sharded over some of the ranks only, or is parallel over more than its batches"
+    if not hasattr(sys.modules.get(_PRIVATE), "is_bw"):
+        return "this version of torch cannot run a forward at the end of a backward"
     return ""
 
 
