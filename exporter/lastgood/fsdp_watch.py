@@ -81,6 +81,7 @@ class FsdpWatch(ReduceWatch):
     def _attach(self, measurable: bool) -> bool:
         if self.groups:
             self.device = self.groups[0].inner.device
+            self.near = self.device.type == "cpu"
         if measurable and not unmeasurable(self.groups):
             for group in self.groups:
                 group.module.set_custom_reduce_scatter(_Scatter(group.inner._reduce_scatter_comm, self, group))

@@ -303,7 +303,7 @@ class ReduceWatch:
         if self.near:
             views = [*state.buckets.values(), *state.parameters]
             return torch.tensor(float(any(v.nonfinite for v in views)), dtype=torch.float64)
-        seen = [torch.isfinite(v.square_sum) for v in (*state.buckets.values(), *state.parameters)]
+        seen = [torch.isfinite(v.square_sum) for v in (*state.buckets.values(), *state.parameters) if v.local]
         return (~torch.stack(seen)).any().double() if seen else torch.zeros_like(whole, dtype=torch.float64).sum()
 
 
