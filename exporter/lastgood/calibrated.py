@@ -24,8 +24,12 @@ ONLY: Final = f"{NOT_DETERMINISTIC}: only loss and norms are compared, with the 
 class CalibratedReplay:
     """The replay of a job whose spread is known. Equal on every rank."""
 
-    def __init__(self, replayer: CalibratedReplayer, judge: Judge) -> None:
-        self.replayer, self.judge = replayer, judge
+    def __init__(self, replayer: CalibratedReplayer, judge: Judge, first: Compared) -> None:
+        self.replayer, self.judge, self._first = replayer, judge, first
+
+    def begin(self, phase: str, step: int) -> Decision:
+        """Tell what the round found that calibrated. Collective."""
+        return self._tell(self._first, phase, step)
 
     def audit(self, recorder: Recorder, phase: str, step: int) -> Decision:
         """Compare the gradient that went into the step with another node's. Collective."""
@@ -36,7 +40,9 @@ class CalibratedReplay:
         return self._round(recorder.current[-1:], phase, step, actual=False)
 
     def _round(self, micros: Sequence[MicroBatch], phase: str, step: int, *, actual: bool) -> Decision:
-        compared = self.replayer.compare(micros, actual=actual)
+        return self._tell(self.replayer.compare(micros, actual=actual), phase, step)
+
+    def _tell(self, compared: Compared, phase: str, step: int) -> Decision:
         self.judge.journal_check("replay", phase, step, step, "not_run", compared.reason or _outcome(compared))
         if not compared.apart:
             return PROCEED
@@ -62,9 +68,10 @@ def calibrated(replayer: Replayer, judge: Judge, phase: str) -> tuple[Calibrated
     if phase == "close" or not replayer.can_repeat:
         return None, f"{NOT_DETERMINISTIC}. {ADVICE}"
     numbers = CalibratedReplayer(replayer)
-    if failed := numbers.calibrate(replayer.recorder.current[-1:]):
-        return None, f"{NOT_DETERMINISTIC}, and its numbers cannot be compared: {failed}. {ADVICE}"
-    return CalibratedReplay(numbers, judge), f"{ONLY}. {ADVICE}"
+    first = numbers.compare(replayer.recorder.current[-1:], actual=False)
+    if first.reason:
+        return None, f"{NOT_DETERMINISTIC}, and its numbers cannot be compared: {first.reason}. {ADVICE}"
+    return CalibratedReplay(numbers, judge, first), f"{ONLY}. {ADVICE}"
 
 
 def _outcome(compared: Compared) -> str:

@@ -536,7 +536,6 @@ class Inspector:
     def _switch_replay_off(self, ruling: Ruling, phase: str, step: int) -> Decision:
         """Bits say nothing any more; from here on replay compares numbers, where they say something."""
         assert self.replayer is not None
-        assert self.recorder is not None
         why = f"{NOT_DETERMINISTIC}: {' '.join(ruling.reasons_for)}"
         self.judge.journal_check("replay", phase, step, step, "not_run", why)
         self.calibrated, reason = calibrated(self.replayer, self.judge, phase)
@@ -546,7 +545,7 @@ class Inspector:
         if self.world.rank == 0:
             change = {"cadence": self.cadence(), "not_run": {"replay": reason}}
             self.session.publisher.write("cadence", change, step)
-        return PROCEED if self.calibrated is None else self.calibrated.probe(self.recorder, phase, step)
+        return PROCEED if self.calibrated is None else self.calibrated.begin(phase, step)
 
     def _journal_replay(self, round_: Round, phase: str, step: int, ruling: Ruling) -> None:
         disputes = [*round_.disputes, *round_.nonfinite_disputes]

@@ -1,20 +1,19 @@
 """Replay in a job that is not deterministic: compare the loss and the norm of every gradient, not their bits.
 
-At the start every rank runs a micro-batch of its own a few times. The widest relative spread of each quantity over all
-ranks is the job's (:mod:`lastgood.spread`). A round then goes as every replay: the partner on another node runs the
-owner's micro-batch once. Where a quantity lies outside, owner and partner both repeat that very batch, and only what is
-outside these repeats too is reported: another batch may spread more than those of the calibration did. What the repeats
-showed widens the job's spread, so that the same question is not asked again.
+In the first round every rank runs its micro-batch a few times, and they agree on how far each quantity spreads in this
+job (:mod:`lastgood.spread`), between nodes as well: each may repeat itself, with a kernel of its own. A round goes as
+every replay: the partner on another node runs the owner's micro-batch once. Where a quantity lies outside, owner and
+partner both repeat that very batch, and only what is outside these repeats too is reported: another batch may spread
+more than those of the calibration did. What the repeats showed widens the job's spread, so that the same question is
+not asked again.
 
 Every collective stands at a fixed place that all ranks reach, and what is decided is decided from gathered numbers.
-
-Not covered: a fault that comes and goes while a batch is repeated looks like spread.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -23,7 +22,7 @@ from torch import Tensor
 from lastgood.projection import numbers_of, square_sum, tolerance
 from lastgood.recorder import MicroBatch
 from lastgood.replay import LOSS, MAX_DISPUTES, Outcome, Replayer, Round, Turn, free_memory, run_package
-from lastgood.spread import REPEATS, Outlier, compared, farthest, spreads
+from lastgood.spread import REPEATS, Outlier, compared, difference, farthest, spreads
 from lastgood.verdict_spread import Apart
 
 _INSIDE, _OUTSIDE, _UNTOLD = 0, 1, 2
@@ -56,45 +55,71 @@ class CalibratedReplayer(Replayer):
         self.spreads: list[float] = []
         self.floor = 0.0
 
-    def calibrate(self, micros: Sequence[MicroBatch]) -> str:
-        """Repeat every rank's micro-batches and agree on the spreads. Returns why it cannot, or "". Collective."""
-        turn = _CalibratedTurn(self, Round(), micros, False, {})
-        failure = turn.pack()
-        rows = [] if failure else turn.repeats(turn.blob)
-        failure = failure or ("" if rows else "the micro-batch cannot be repeated")
-        if bad := turn.agree(failure):
-            return bad
-        self.floor = self._rounding(micros)
-        self.widen(spreads(rows))
-        if not compared(self.spreads, self.floor):
-            return f"its repeats differ by up to {max(self.spreads):.2g} of themselves, too much to compare anything"
-        return ""
-
     def widen(self, seen: Sequence[float]) -> None:
         """Take the widest of what was known and what every rank has seen now. Collective."""
-        widest = [max(pair) for pair in zip(seen, self.spreads, strict=True)] if self.spreads else list(seen)
-        self.spreads = self.world.max_(torch.tensor(widest, dtype=torch.float64)).tolist()
+        widest = [max(pair) for pair in zip(seen, self.spreads, strict=True)]
+        self.spreads = self._largest(widest)
 
     def compare(self, micros: Sequence[MicroBatch], *, actual: bool) -> Compared:
-        """Replay every rank's micro-batches on its partner and compare numbers. ``actual``: as for :meth:`round`.
+        """Replay every rank's micro-batches on its partner and compare numbers; the first round calibrates.
 
-        Collective.
+        ``actual``: as for :meth:`round`. Collective.
         """
         begun = self.begin()
         turn = _CalibratedTurn(self, begun, micros, actual, {})
         if not begun.reason:
             turn.first_runs()
+        if not begun.reason and not self.spreads:
+            begun.reason = self._calibrate(turn, micros)
         if not begun.reason:
+            turn.screen()
             turn.settle()
         count = compared(self.spreads, self.floor)
         return Compared(begun.pairs, begun.reason, turn.apart, turn.untold, count, len(self.spreads) - count)
+
+    def _calibrate(self, turn: _CalibratedTurn, micros: Sequence[MicroBatch]) -> str:
+        """Repeat every rank's micro-batches and agree on the spreads. Returns why it cannot, or "". Collective."""
+        rows = turn.repeats(turn.blob)
+        if bad := turn.agree("" if rows else "the micro-batch cannot be repeated"):
+            return bad
+        self.floor = self._rounding(micros)
+        within = self._but_one_node(spreads(rows), {rank: rank for rank in range(self.world.size)})
+        between = self._but_one_node(turn.apart_from_partner(), turn.result.pairs)
+        self.spreads = [max(pair) for pair in zip(within, between, strict=True)]
+        if not compared(self.spreads, self.floor):
+            return f"its repeats differ by {max(self.spreads):.0%} and more, too much to compare anything"
+        return ""
+
+    def _but_one_node(self, seen: Sequence[float], partner: Mapping[int, int]) -> list[float]:
+        """Return the largest of all ranks, leaving out the node without which it is smallest, one by one.
+
+        ``partner``: rank -> whom its numbers come from as well. A number of two nodes cannot be of the one that is left
+        out; where the job has no third one, all count. Collective.
+        """
+        me, nodes = self.world.rank, self.nodes
+        mine = {nodes[me], nodes[partner.get(me, me)]}
+        largest = self._largest(seen)
+        if any(nodes[rank] != nodes[other] for rank, other in partner.items()) and len(set(nodes)) < 3:
+            return largest
+        rank_of = self._largest([me if own == top else -1 for own, top in zip(seen, largest, strict=True)])
+        holders = [int(rank) for rank in rank_of]
+        without = [
+            self._largest([0.0 if nodes[left_out] in mine else own for own, left_out in zip(seen, odd, strict=True)])
+            for odd in (holders, [partner.get(rank, rank) for rank in holders])
+        ]
+        return [min(pair) for pair in zip(*without, strict=True)]
+
+    def _largest(self, numbers: Sequence[float]) -> list[float]:
+        """Return the largest of all ranks, one by one. Collective."""
+        largest: list[float] = self.world.max_(torch.tensor(numbers, dtype=torch.float64)).tolist()
+        return largest
 
     def _rounding(self, micros: Sequence[MicroBatch]) -> float:
         """Return what the coarsest type in use on any rank makes of a number by rounding alone. Collective."""
         types = {p.dtype.to_real() for p in self.recorder.module.parameters()}
         types |= {micro.autocast.dtype for micro in micros if micro.autocast.enabled}
         coarsest = max((tolerance(t) for t in types if t.is_floating_point), default=0.0)
-        return float(self.world.max_(torch.tensor([coarsest], dtype=torch.float64)))
+        return self._largest([coarsest])[0]
 
 
 class _CalibratedTurn(Turn):
@@ -117,13 +142,23 @@ class _CalibratedTurn(Turn):
         self.untold: list[int] = []
 
     def compare(self, senders: Sequence[int]) -> None:
-        """Send each owner its partner's numbers; all hear whose lie outside the spread. Collective."""
+        """Send each owner its partner's numbers. Collective."""
         me, pairs = self.world.rank, self.result.pairs
         theirs = [self._numbers(self.partner_run[owner]) for owner in senders]
         got = self._pass_back(theirs, senders, [pairs[me]] if me in pairs else [])
-        outside = False
         if got and self.own is not None:
             self.first = self._numbers(self.own), got[0]
+
+    def apart_from_partner(self) -> list[float]:
+        """Return how far this rank's numbers and its partner's are apart; 0 without a partner."""
+        if self.first is None:
+            return [0.0] * len(self.replayer.names)
+        return [difference(one, other) for one, other in zip(*self.first, strict=True)]
+
+    def screen(self) -> None:
+        """Let all ranks hear whose batch gave numbers outside the job's spread. Collective."""
+        outside = False
+        if self.first is not None:
             outside = farthest(*self.first, self.replayer.spreads, self.replayer.floor) is not None
         self.suspects = [rank for rank, (said,) in enumerate(self.world.gather_ints([int(outside)])) if said]
 
@@ -157,7 +192,8 @@ class _CalibratedTurn(Turn):
     ) -> tuple[int, Outlier | None, list[float]]:
         if not mine or not theirs or self.first is None:
             return _UNTOLD, None, known
-        seen = [max(pair) for pair in zip(spreads(mine), spreads(theirs), strict=True)]
+        narrower = [min(pair) for pair in zip(spreads(mine), spreads(theirs), strict=True)]
+        seen = [max(pair) for pair in zip(narrower, self.replayer.spreads, strict=True)]
         outlier = farthest(*self.first, seen, self.replayer.floor)
         return (_INSIDE, None, seen) if outlier is None else (_OUTSIDE, outlier, known)
 

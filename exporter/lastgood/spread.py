@@ -1,16 +1,20 @@
 """Tell a value that lies outside what a job's own repeats spread to. Pure: no torch, no clock.
 
 A job that is not deterministic gives other bits at every run of a micro-batch, so replay compares numbers: the loss
-and the norm of every tensor's gradient. A few repeats on one rank show how far a quantity moves by itself; the widest
-relative spread over all ranks is the job's.
+and the norm of every tensor's gradient. A few repeats on every rank show how far each moves by itself: the job's spread
+is the widest of any rank, and of any rank and its partner, but for the one node without which it is narrowest: a broken
+device may spread as well.
 
-How far outside is outside? Let ``R`` be the range of ``n`` repeats on each of two ranks, the larger of the two. For
-independent errors of one normal distribution, the chance that two further runs, one on each rank, differ by more than
-``k R`` is at most ``E[D^(2n-2)] (n I)^2 / k^(2n-2)``: one range is below ``r`` with a chance of at most
-``n I r^(n-1)``, ``I = (2 pi)^(-n/2) sqrt(2 pi / n)`` being the integral of the density's n-th power, and ``D`` is
-normal with variance 2. For ``n = 5`` that is ``5.4 / k^8``, and 5e-12 for ``k = 32``: a thousand tensors on a thousand
-ranks in a thousand rounds give less than one false alarm in a hundred jobs. Few repeats need such a wide factor, since
-their range may be small by chance. Errors with heavier tails make the chance larger, so what is outside is never exact
+Two values that differ by more than ``k`` times the job's spread are looked at again: both sides repeat that batch, and
+what differs by more than ``k`` times the narrower of their two spreads is outside. How likely is that by chance? The
+range ``R`` of ``n`` repeats of a normal distribution is below ``r`` with a chance of at most ``q r^(n-1)``,
+``q = n (2 pi)^(-n/2) sqrt(2 pi / n)``, the narrower of two with at most ``2 q r^(n-1)``. Two further runs differ by a
+normal ``D`` of variance 2. In a job of two nodes, where the spread is the narrower of two ranges, too, both looks
+together pass with ``(2q)^2 E[D^(2n-2)] / k^(2n-2)``: for ``n = 5`` that is ``22 / k^8``, and 2e-11 for ``k = 32``. A
+thousand tensors on 16 ranks in ten thousand rounds give less than one false alarm in a hundred jobs, and more nodes
+make it less likely. Where a batch spreads more than those of the calibration did, only the second look protects:
+``2q E[D^4] / k^4 = 1.4 / k^4``, 1.3e-6 for each time it is asked. Few repeats need such a wide factor, since their
+range may be small by chance. Errors with heavier tails make the chance larger, so what is outside is never exact
 evidence.
 
 Not a number stands for a quantity that a run does not have (a parameter without a gradient): it is not compared.

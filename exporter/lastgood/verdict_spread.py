@@ -54,7 +54,7 @@ def text_of(found: Apart, nodes: Mapping[int, str]) -> str:
     far = f"{_share(outlier.apart)} apart" if math.isfinite(outlier.apart) else "one of them is not finite"
     return (
         f"For {what} {owner} got {number(outlier.one)} and {partner} got {number(outlier.other)} on the same batch: "
-        f"{far}, where repeats differ by up to {_share(outlier.spread)}."
+        f"{far}, where the job's repeats explain {_share(outlier.limit)}."
     )
 
 
