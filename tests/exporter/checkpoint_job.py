@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,7 +13,11 @@ import checkpoint_formats as written
 import checkpoint_sharded
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from checkpoint_formats import STEPS
+from huggingface_hub import save_torch_state_dict
+from safetensors.torch import save_file
+from torch.distributed.checkpoint.state_dict import get_state_dict
 from training_job import build, case, events, failure, run_cases, train, watch
 
 MODULES = (checkpoint_sharded,)
@@ -92,6 +97,34 @@ def late(root: Path) -> Any:
     monitor.close()
     told = events(root, "checkpoint.saved", "checkpoint.failed")
     return {"seen": seen, "told": [[e["type"], e["path"], e.get("reason")] for e in told]}
+
+
+@case
+def documented(root: Path) -> Any:
+    """Run every example of the page as it stands there."""
+    page = (Path(__file__).parents[2] / "docs/checkpoints.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    model, optimizer = build()
+    monitor = watch(model, optimizer, root)
+    names = {
+        "torch": torch,
+        "dcp": dcp,
+        "get_state_dict": get_state_dict,
+        "save_file": save_file,
+        "rank": dist.get_rank(),
+    }
+    names |= {"save_torch_state_dict": save_torch_state_dict, "model": model, "optimizer": optimizer}
+    saving = [block.replace('"5GB"', "2000") for block in blocks if "monitor.checkpoint" in block]
+    for number, block in enumerate(saving):
+        train(model, optimizer, monitor, 1, first=monitor.step + 1)
+        exec(block, names | {"monitor": monitor, "path": root / f"save-{number}", "saves": written.beside()})
+    monitor.close()
+    model, optimizer = started()
+    again = watch(model, optimizer, root)
+    (load,) = (block for block in blocks if "monitor.resume" in block)
+    exec(load, names | {"model": model, "optimizer": optimizer, "monitor": again, "path": root / "save-0"})
+    again.close()
+    return {"blocks": len(saving), "saved": len(events(root, "checkpoint.saved")), "step": again.step}
 
 
 def work(seconds: float, error: Exception | None) -> None:

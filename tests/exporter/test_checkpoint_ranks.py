@@ -115,3 +115,10 @@ def test_a_save_that_one_rank_never_completes_delays_no_exit_and_is_given_up(tmp
     ranks = [rank["dying"] for rank in job(tmp_path, "dying", 2)]
     assert all(rank["took"] < 1 for rank in ranks), ranks
     assert ranks[0]["told"] == [["checkpoint.failed", "the attempt ended before the save was complete"]]
+
+
+def test_the_examples_of_the_page_save_verify_and_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for rank in job(tmp_path, "documented", 2):
+        assert rank["documented"] == {"blocks": 6, "saved": 6, "step": 1}
+    for number in range(6):
+        assert verify([str(tmp_path / "documented" / f"save-{number}")]) == 0, capsys.readouterr()
