@@ -192,7 +192,7 @@ def test_what_cannot_be_read_is_scaled_all_the_same(monkeypatch: pytest.MonkeyPa
     x = normal(2 * projection.BLOCK + 7, torch.float32)
     wanted, calls = x.clone().mul_(1 / 3), []
 
-    def fails(block: torch.Tensor) -> torch.Tensor:
+    def fails(block: torch.Tensor, near: bool) -> torch.Tensor:
         calls.append(block)
         if len(calls) == 2:
             raise MemoryError
