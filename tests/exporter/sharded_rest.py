@@ -11,7 +11,7 @@ from sharded_ways import plane, sharded
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from training_job import armed, case, events, failure, loss_fn, watch
-from ways_job import Job, plain, train
+from ways_job import Job, everything, plain, train
 
 from lastgood.faults import Fault
 
@@ -111,3 +111,49 @@ def what_cannot_be_watched(root: Path) -> Any:
         "not_run": events(root, "run.started")[0]["not_run"],
         "passed": sorted(job.monitor.passed),
     }
+
+
+def with_replays_that_fail(root: Path, ranks: tuple[int, ...], *, backward: bool) -> dict[str, Any]:
+    """In a replay the loss function raises on some ranks, in its forward or in its backward; training is untouched."""
+    torch.manual_seed(0)
+    job = sharded()
+    trained = [0]
+
+    def fails(*_: Any) -> None:
+        raise RuntimeError("out of luck")
+
+    def failing(model: nn.Module, batch: Tensor) -> Tensor:
+        replayed = job.monitor is not None and trained[0] == job.monitor.step + 1
+        trained[0] = job.monitor.step + 1 if job.monitor else 0
+        if not replayed or dist.get_rank() not in ranks:
+            return loss_fn(model, batch)
+        if not backward:
+            net: Any = model
+            hook = net.middle.register_forward_hook(fails)
+            try:
+                return loss_fn(model, batch)
+            finally:
+                hook.remove()
+        out: Tensor = model(batch)
+        out.register_hook(fails)
+        return out.square().mean()
+
+    job.loss_fn = failing
+    if root.name != "plain":
+        job.monitor = watch(job.model, job.optimizers[0], root, loss_fn=failing)
+    text = failure(lambda: train(job, plain))
+    digest = everything(job)
+    if job.monitor is None:
+        return {"digest": digest}
+    job.monitor.close()
+    rounds = sorted({(e["phase"], e["result"], e["reason"]) for e in events(root, "check") if e["check"] == "replay"})
+    return said(root) | {"text": text, "digest": digest, "step": job.monitor.step, "rounds": rounds}
+
+
+@case
+def a_replay_that_fails_on_one_rank(root: Path) -> Any:
+    return [
+        with_replays_that_fail(root / "plain", (), backward=False),
+        with_replays_that_fail(root / "forward", (1,), backward=False),
+        with_replays_that_fail(root / "backward", (2,), backward=True),
+    ]

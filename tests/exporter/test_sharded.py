@@ -13,13 +13,12 @@ from tests.exporter.ranks import run_ranks
 
 SCRIPT = Path(__file__).with_name("sharded_cases.py")
 CHECKS = {"finite", "conservation", "replica", "replay", "at_rest"}
-NOT_RUN = {"replay": "the model is sharded"}
-
 FOUND: dict[str, tuple[str, list[int] | None, str]] = {
+    "replay": ("replay", [1], "attributed"),
     "conservation": ("conservation", None, "confirmed"),
     "one_result": ("conservation", [1], "confirmed"),
     "replica": ("replica", [1], "attributed"),
-    "finite": ("finite", [1], "suspicious"),
+    "finite": ("finite", [1], "attributed"),
 }
 """Fault -> the first finding and its verdict: check, ranks (None: where the fault ended up), status."""
 
@@ -28,7 +27,10 @@ FSDP = (
     "fsdp_bf16", "fsdp_all_bf16", "fsdp_offloaded",
 )  # fmt: skip
 HSDP = ("hsdp", "hsdp_averaged_late")
-ONE_MESH = ("one_copy_is_wrong", "all_copies_are_wrong", "bits_of_a_shard_change_at_rest", "what_cannot_be_watched")
+ONE_MESH = (
+    "one_copy_is_wrong", "all_copies_are_wrong", "bits_of_a_shard_change_at_rest", "what_cannot_be_watched",
+    "a_replay_that_fails_on_one_rank",
+)  # fmt: skip
 TWO_MESHES = ("one_copy_of_a_replica_is_wrong", "one_average_between_replicas_is_wrong")
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
@@ -37,7 +39,8 @@ pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
 def run(root: Path, names: tuple[str, ...], ranks: int) -> list[dict[str, Any]]:
     environ = {"LASTGOOD_METRICS_ADDRESS": "127.0.0.1"}
     nodes = [f"node-{letter}" for letter in "abcdef"[:ranks]]
-    return [dict(lines) for lines in run_ranks(SCRIPT, [str(root), ",".join(names)], nodes=nodes, environ=environ)]
+    arguments = [str(root), ",".join(names)]
+    return [dict(lines) for lines in run_ranks(SCRIPT, arguments, nodes=nodes, environ=environ, timeout=280)]
 
 
 @pytest.fixture(scope="module")
@@ -55,15 +58,13 @@ def assert_clean(seen: list[dict[str, Any]], name: str) -> None:
     for rank in seen:
         clean = rank[name]["clean"]
         assert (clean["equal"], clean["moved"], clean["findings"]) == (True, True, 0)
-        assert clean["not_run"] == NOT_RUN
-        assert set(clean["passed"]) == CHECKS - set(NOT_RUN)
+        assert clean["not_run"] == {}
+        assert set(clean["passed"]) == CHECKS
 
 
 def assert_found(seen: list[dict[str, Any]], name: str) -> None:
     """Every fault happened on rank 1, and its first finding is the expected one, in the same words on all ranks."""
     for fault, result in seen[0][name]["faults"].items():
-        if fault in NOT_RUN:
-            continue
         check, ranks, status = FOUND[fault]
         assert result["injected"] >= 1
         found, _, _, named = result["findings"][0]
@@ -112,9 +113,20 @@ def test_a_bit_of_a_shard_that_changes_at_rest_names_its_rank(of_fsdp: list[dict
 def test_what_cannot_be_watched_is_said(of_fsdp: list[dict[str, Any]]) -> None:
     result = of_fsdp[0]["what_cannot_be_watched"]
     reason = "a parameter group is spread over one rank, and is not reduced by a reduce-scatter"
-    assert result["not_run"] == NOT_RUN | {"conservation": reason}
+    gathers = "a parameter group is on one rank, and is not gathered"
+    assert result["not_run"] == {"conservation": reason, "replay": gathers}
     assert (result["text"], result["findings"]) == ("", [])
     assert result["passed"] == ["finite", "replica"]
+
+
+def test_a_replay_that_fails_on_one_rank_harms_nobody(of_fsdp: list[dict[str, Any]]) -> None:
+    for rank in of_fsdp:
+        unwatched, forward, backward = rank["a_replay_that_fails_on_one_rank"]
+        assert forward["digest"] == backward["digest"] == unwatched["digest"]
+        for result, broken in ((forward, 1), (backward, 2)):
+            assert (result["text"], result["findings"], result["step"]) == ("", [], 9)
+            reason = f"rank {broken}: the replay failed (RuntimeError)"
+            assert result["rounds"] == [[phase, "not_run", reason] for phase in ("audit", "close", "first")]
 
 
 def test_a_wrong_copy_is_found_between_replicas_too(of_hsdp: list[dict[str, Any]]) -> None:
