@@ -14,7 +14,6 @@ from lastgood.judge import PROCEED, Decision, Judge
 from lastgood.recorder import MicroBatch, Recorder
 from lastgood.replay import Replayer
 from lastgood.replay_calibrated import CalibratedReplayer, Compared
-from lastgood.verdict import ADVICE
 from lastgood.verdict_spread import evidence_of, rule_apart
 
 NOT_DETERMINISTIC: Final = "the job is not deterministic"
@@ -66,12 +65,12 @@ def calibrated(replayer: Replayer, judge: Judge, phase: str) -> tuple[Calibrated
     None where nothing can be compared or repeated, or at the end of the attempt. Collective.
     """
     if phase == "close" or not replayer.can_repeat:
-        return None, f"{NOT_DETERMINISTIC}. {ADVICE}"
+        return None, NOT_DETERMINISTIC
     numbers = CalibratedReplayer(replayer)
     first = numbers.compare(replayer.recorder.current[-1:], actual=False)
     if first.reason:
-        return None, f"{NOT_DETERMINISTIC}, and its numbers cannot be compared: {first.reason}. {ADVICE}"
-    return CalibratedReplay(numbers, judge, first), f"{ONLY}. {ADVICE}"
+        return None, f"{NOT_DETERMINISTIC}, and its numbers cannot be compared: {first.reason}"
+    return CalibratedReplay(numbers, judge, first), ONLY
 
 
 def _outcome(compared: Compared) -> str:

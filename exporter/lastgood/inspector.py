@@ -541,7 +541,8 @@ class Inspector:
         self.calibrated, reason = calibrated(self.replayer, self.judge, phase)
         self.replayer, self.why_not["replay"] = None, reason
         self.cadences.calibrated = self.calibrated is not None
-        self.judge.say(f"replay proves nothing from step {step}: {' '.join((reason, *ruling.reasons_for))}")
+        said = " ".join((*ruling.reasons_for, *ruling.reasons_against))
+        self.judge.say(f"replay proves nothing from step {step}: {reason}. {said}")
         if self.world.rank == 0:
             change = {"cadence": self.cadence(), "not_run": {"replay": reason}}
             self.session.publisher.write("cadence", change, step)
