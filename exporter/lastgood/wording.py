@@ -302,6 +302,8 @@ def _nameless(incident: Incident) -> str:
             return f"The replicas came to hold {_different(incident)} {when}."
         case "at_rest":
             return f"Weights changed while nobody wrote them {when}."
+        case _ if incident.status == "suspicious":  # of numbers: bits that differ have candidates
+            return f"A gradient may have been wrong {when}: two nodes differ by more than this job's repeats explain."
         case _:
             return f"A wrong gradient was computed {when}."
 

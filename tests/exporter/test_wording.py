@@ -44,6 +44,16 @@ def test_a_suspicious_reduce_names_no_rank() -> None:
     assert wording.headline(incident) == "NaN came out of the reduce at step 67. Not yet known why."
 
 
+def test_a_suspicious_gradient_names_no_rank_and_claims_no_more_than_numbers_say() -> None:
+    base = about("gradient")
+    findings = tuple(replace(f, ranks=(), places=()) for f in base.findings)
+    incident = replace(base, status="suspicious", suspects=(), findings=findings)
+    assert wording.headline(incident) == (
+        "A gradient may have been wrong in steps (50, 100]: two nodes differ by more than this job's repeats explain. "
+        "Not yet known why."
+    )
+
+
 @pytest.mark.parametrize(
     ("status", "said"),
     [
