@@ -7,8 +7,10 @@ known from the same steps without lastgood.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
+import math
 import os
 import shutil
 import signal
@@ -261,16 +263,44 @@ def raising_loss(run_dir: str) -> dict[str, Any]:
     return job.saw(same=caught is raised, chained=chained, raised_in=raised_in, errors=job.errors("check"))
 
 
+class Waits:
+    """Add up what the main thread waits for others, no wait for more than it asked for: a slow machine adds nothing."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._inside = False
+        self._count(threading.Thread, "join")
+        self._count(threading.Condition, "wait")
+
+    def _count(self, owner: Any, name: str) -> None:
+        original = getattr(owner, name)
+
+        def counted(waiting: Any, timeout: float | None = None) -> Any:
+            if self._inside or threading.current_thread() is not threading.main_thread():
+                return original(waiting, timeout)
+            began, self._inside = time.monotonic(), True
+            try:
+                return original(waiting, timeout)
+            finally:
+                self._inside = False
+                self.seconds += min(time.monotonic() - began, math.inf if timeout is None else timeout)
+
+        setattr(owner, name, counted)
+
+
 def dead_targets(run_dir: str, push_url: str, console_url: str, how: str) -> dict[str, Any]:
     """Push and events go to targets that are not there; the job ends by ``how``."""
     if "never-resolved" in push_url:  # the one thing here that is made up: a resolver that does not answer
         resolve = socket.getaddrinfo
         socket.getaddrinfo = lambda host, *rest, **more: (
-            threading.Event().wait(60) if host == "never-resolved" else resolve(host, *rest, **more)
+            threading.Event().wait(600) if host == "never-resolved" else resolve(host, *rest, **more)
         )
+    waits = Waits()
+    atexit.register(lambda: say(waited=waits.seconds))  # runs after the exit handlers that are registered later
     job = Job(run_dir, push_url=push_url, push_seconds=0, console_url=console_url)
     job.steps()
-    say(**job.saw(), ended=time.time())
+    say(**job.saw())
+    waits.seconds = 0.0
     if how == "exception":
         raise MineError
     if how == "close":
