@@ -1,7 +1,6 @@
-"""Draw the form in which a visitor acts on an incident. What it means and who may is in :mod:`.desk`.
+"""Draw the form in which a visitor acts on an incident.
 
-The form is saved in a callback, which runs before the page is drawn: the page then shows what follows from it. What
-went wrong stays until the next try, since the page draws itself again every few seconds.
+What it means and who may is in :mod:`.desk`, and how it is saved in :mod:`.sending`.
 """
 
 from __future__ import annotations
@@ -13,17 +12,15 @@ from typing import Any, Final
 import streamlit as st
 
 from lastgood.state import Incident
-from lastgood_console.actions import MOST_LETTERS, MOST_NAME_LETTERS, ActionError, close_words
+from lastgood_console.actions import MOST_LETTERS, MOST_NAME_LETTERS, close_words
 from lastgood_console.characters import escape
-from lastgood_console.components.decision import sentence
-from lastgood_console.desk import LABELS, Desk, Saying, Visitor, possible
-from lastgood_console.pause import look_again
-from lastgood_console.people_journal import Written
+from lastgood_console.desk import LABELS, Desk, Saying, Visitor, action_of, possible
+from lastgood_console.sending import save, sent, tell
 from lastgood_console.sign_in import person
 from lastgood_console.store import current
 
-_SAVED: Final = "act-saved"
-"""How often this visitor has saved: part of keys, so that the menu closes and the next form begins empty."""
+FORM: Final = "act"
+"""Begins the keys of this form in the session."""
 
 
 def act_on(incident: Incident) -> None:
@@ -31,8 +28,7 @@ def act_on(incident: Incident) -> None:
     desk = current().desk
     if desk is None or incident.origin == "metrics":  # what is said is journaled, and the journal is not here
         return
-    if told := st.session_state.pop("act-told", ""):
-        st.toast(told)
+    tell(FORM)
     choices, name = possible(incident), _key("form", incident)
     waits = choices[0] == "acknowledge"
     label = "Acknowledge incident…" if waits else "Add note…"
@@ -44,47 +40,31 @@ def act_on(incident: Incident) -> None:
 
 
 def _key(part: str, incident: Incident) -> str:
-    return f"act-{part}-{incident.run}-{incident.id}-{st.session_state.get(_SAVED, 0)}"
+    return f"{FORM}-{part}-{incident.run}-{incident.id}-{sent(FORM).saved}"
 
 
 def _form(desk: Desk, incident: Incident, choices: tuple[str, ...]) -> None:
     visitor = this_visitor()
-    st.radio("What to do", choices, format_func=LABELS.__getitem__, key=_key("what", incident))
+    st.radio("What to do", choices, format_func=LABELS.__getitem__, key=_key("what", incident), horizontal=True)
     if "close" in choices:
         st.html(f'<div class="lg-note">{escape(close_words(incident))}</div>')
     name_field(visitor)
     hint = "Not needed to acknowledge" if choices[0] == "acknowledge" else ""
     st.text_area("What to say", max_chars=MOST_LETTERS, height=90, placeholder=hint, key=_key("text", incident))
-    submit(desk, visitor, "Save to timeline", _save, (desk, incident, choices[0]))
-    if problem := st.session_state.get(_key("problem", incident)):
-        st.error(problem)
+    on_click = partial(_save, desk, incident, choices[0], sent(FORM).saved)
+    submit(desk, visitor, "Save to timeline", on_click, sent(FORM).problems.get(_key("form", incident), ""))
 
 
-def _save(desk: Desk, incident: Incident, likeliest: str) -> None:
+def _save(desk: Desk, incident: Incident, likeliest: str, drawn: int) -> None:
     """Save what was filled in, or remember why that cannot be done."""
     filled: Any = st.session_state.get
     said = Saying(
-        filled(_key("what", incident)) or likeliest, filled(_key("text", incident), ""),
+        action_of(filled(_key("what", incident)) or likeliest), filled(_key("text", incident), ""),
         filled("act-by", ""), filled("act-token", ""),
     )  # fmt: skip
     write = partial(desk.act, incident.run, incident.id, said, this_visitor())
-    save(write, _key("problem", incident), "act", f"{LABELS[said.action]}: saved to the timeline.")
-
-
-def save(write: Callable[[], Written], problem_key: str, form: str, words: str) -> None:
-    """Write what a form says, and remember what to tell: ``words``, or under ``problem_key`` why it cannot be done.
-
-    ``form``: the beginning of the session's keys of that form.
-    """
-    try:
-        written = write()
-    except ActionError as problem:
-        st.session_state[problem_key] = sentence(str(problem))
-        return
-    look_again()
-    kept = f" Kept in {written.file}: {written.instead}." if written.instead else ""
-    st.session_state[f"{form}-told"] = f"{words}{kept}"
-    st.session_state[f"{form}-saved"] = st.session_state.get(f"{form}-saved", 0) + 1
+    words = f"{LABELS.get(said.action, said.action)}: saved to the timeline."
+    save(write, FORM, _key("form", incident), words, drawn)
 
 
 def name_field(visitor: Visitor) -> None:
@@ -95,11 +75,16 @@ def name_field(visitor: Visitor) -> None:
         st.text_input("Your name", max_chars=MOST_NAME_LETTERS, key="act-by")
 
 
-def submit(desk: Desk, visitor: Visitor, label: str, on_click: Callable[..., None], args: tuple[Any, ...]) -> None:
-    """Draw the field for the token, where one is needed, and the button."""
+def submit(desk: Desk, visitor: Visitor, label: str, on_click: Callable[[], None], problem: str) -> None:
+    """Draw the field for the token, where one is needed, why the last try could not be saved, and the button.
+
+    ``problem`` stands above the button: below it the menu ends, and what stands there is out of sight.
+    """
     if desk.needs_token(visitor):
         st.text_input("Token of this console", type="password", key="act-token")
-    st.form_submit_button(label, type="primary", on_click=on_click, args=args)
+    if problem:
+        st.error(problem)
+    st.form_submit_button(label, type="primary", on_click=on_click)
 
 
 def this_visitor() -> Visitor:

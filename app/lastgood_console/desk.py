@@ -26,6 +26,7 @@ LABELS: Final[Mapping[str, str]] = {
     "close": "Close",
     "reopen": "Reopen",
 }
+_ACTIONS: Final = {label: action for action, label in LABELS.items()}
 THIS_MACHINE: Final = "127.0.0.1"
 
 
@@ -103,6 +104,11 @@ class Desk:
         if self._token is None:
             return "only this machine may write here: set LASTGOOD_TOKEN where the console runs, and show it"
         return "this is not the token of this console" if token else "show the token of this console (LASTGOOD_TOKEN)"
+
+
+def action_of(chosen: str) -> str:
+    """Return the action that a form means: a browser names one by its label once it is not offered any more."""
+    return _ACTIONS.get(chosen, chosen)
 
 
 def possible(incident: Incident) -> tuple[str, ...]:

@@ -6,31 +6,42 @@ parents that attempts were resumed from come first, then the unverified saves th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from lastgood.lineage import from_nothing
-from lastgood.people import decisions
-from lastgood.state import Attempt, RunState
+from lastgood.people import decisions, person
+from lastgood.state import Attempt, Checkpoint, RunState
 from lastgood.wording import step_text
-from lastgood_console.actions import Deed, accept, accept_parent
+from lastgood_console.actions import ActionError, Deed, accept, accept_parent
 
+Key = tuple[object, object, str]
+"""What an accepted checkpoint is named by: attempt, step and path."""
 MOST_SAVES: Final = 20
 """So many unverified saves are offered; the command line takes every one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Something to vouch for: what ``attempt`` was resumed from, or else the save at ``path``."""
+    """Something to vouch for: what ``attempt`` was resumed from, or else the save at ``path``; with neither: nothing.
+
+    ``accepted_by``: who has vouched for it, "" while nobody has.
+    """
 
     words: str
     attempt: int | None = None
     path: str = ""
+    accepted_by: str = ""
 
     def deed(self, state: RunState, by: str, reason: str, run_dir: Path | None) -> Deed:
         """Return the word as an event to be journaled. Raises ``ActionError`` when it would help nothing."""
+        now = meant(state, self.words)
+        if now.accepted_by:
+            raise ActionError(f"{self.words}, is accepted by {now.accepted_by} already: choose another one")
+        if (now.attempt, now.path) == (None, ""):
+            raise ActionError(f"{self.words}, is not known any more: choose another one, or reload the page")
         if self.attempt is not None:
             return accept_parent(state, by, reason, attempt=self.attempt)
         return accept(state, by, reason, path=self.path, run_dir=run_dir)
@@ -38,23 +49,38 @@ class Choice:
 
 def choices(state: RunState) -> tuple[Choice, ...]:
     """Return what waits for a person's word."""
-    said = {
-        (e.data.get("attempt"), e.data.get("step"), str(e.data.get("path", "")))
+    said = _accepted(state)
+    parents = [_parent(attempt, said) for attempt in reversed(state.attempts) if _waits(attempt)]
+    saves = [_save(c, said) for c in reversed(state.checkpoints) if c.trust == "unverified"]
+    open_saves = [choice for choice in saves if not choice.accepted_by]
+    return (*(choice for choice in parents if not choice.accepted_by), *open_saves[:MOST_SAVES])
+
+
+def meant(state: RunState, chosen: Choice | str) -> Choice:
+    """Return what a form means. What is not offered any more is named by its words alone, as a browser sends it."""
+    if isinstance(chosen, Choice):
+        return chosen
+    said = _accepted(state)
+    parents = (_parent(attempt, said) for attempt in state.attempts)
+    saves = (_save(checkpoint, said) for checkpoint in state.checkpoints)
+    return next((c for c in (*parents, *saves) if c.words == chosen), Choice(chosen))
+
+
+def _accepted(state: RunState) -> Mapping[Key, str]:
+    """Return what people have vouched for, and who did."""
+    return {
+        (e.data.get("attempt"), e.data.get("step"), str(e.data.get("path", ""))): person(e)
         for e in decisions(state.annotations, "accept")
     }
-    parents = [_parent(attempt) for attempt in reversed(state.attempts) if _waits(attempt, said)]
-    waiting = [c for c in reversed(state.checkpoints) if c.trust == "unverified"]
-    saves = [
-        Choice(f"step {step_text(c.step)} of attempt {c.attempt}, {c.path}", path=c.path)
-        for c in waiting if (c.attempt, c.step, c.path) not in said
-    ]  # fmt: skip
-    return (*parents, *saves[:MOST_SAVES])
 
 
-def _waits(attempt: Attempt, said: set[tuple[object, object, str]]) -> bool:
-    if from_nothing(attempt) or (attempt.parent_known and attempt.parent_verified):
-        return False
-    return not any(key in said for key in _names(attempt))
+def _waits(attempt: Attempt) -> bool:
+    return not (from_nothing(attempt) or (attempt.parent_known and attempt.parent_verified))
+
+
+def _save(c: Checkpoint, said: Mapping[Key, str]) -> Choice:
+    words = f"step {step_text(c.step)} of attempt {c.attempt}, {c.path}"
+    return Choice(words, path=c.path, accepted_by=said.get((c.attempt, c.step, c.path), ""))
 
 
 def _names(attempt: Attempt) -> Iterator[tuple[int, int, str]]:
@@ -65,7 +91,8 @@ def _names(attempt: Attempt) -> Iterator[tuple[int, int, str]]:
         yield attempt.number, attempt.from_step, ""
 
 
-def _parent(attempt: Attempt) -> Choice:
+def _parent(attempt: Attempt, said: Mapping[Key, str]) -> Choice:
     what = f"what attempt {attempt.number} was resumed from, step {step_text(attempt.from_step)}"
     where = f", {attempt.parent.path}" if attempt.parent is not None else ", which lastgood does not know"
-    return Choice(what + where, attempt=attempt.number)
+    by = next((said[key] for key in _names(attempt) if key in said), "")
+    return Choice(what + where, attempt=attempt.number, accepted_by=by)
