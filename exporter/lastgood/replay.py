@@ -15,6 +15,7 @@ import io
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -415,7 +416,7 @@ def run_package(blob: bytes, recorder: Recorder) -> Outcome:
     """Run micro-batches under this rank's weights; fingerprint the loss and the gradient of the first one.
 
     The gradient is computed with ``torch.autograd.grad`` through the inner module, so ``.grad`` and the wrapper's
-    hooks never see it. Memory: one copy of the gradient while it is digested.
+    hooks never see it. Each parameter's is digested as soon as it is there, and freed: no second copy of the gradient.
     """
     # The bytes come from a rank of this very job over its own process group, as every object collective of
     # torch.distributed; nothing from outside the job is ever unpickled.
@@ -448,20 +449,44 @@ def forward_again(
 def _run_micro(micro: tuple[Any, ...], recorder: Recorder) -> Outcome:
     guard = nullcontext() if recorder.compiled else NoCommunication()  # type: ignore[no-untyped-call]
     loss, upstream = forward_again(micro, recorder, guard)
+    rows, bad = _digest_backward(loss, upstream, recorder)
+    return outcome_of(rows, loss.detach(), recorder, bad)
+
+
+def _digest_backward(loss: Tensor, upstream: Tensor | None, recorder: Recorder) -> tuple[dict[str, Tensor], int]:
+    """Run the backward; return the digest of every dense gradient, and how many values are not finite.
+
+    Only what the parameters' hooks return is kept until the end, and ours, the last of them, returns a zero that has
+    the gradient's shape and the memory of one element.
+    """
+    rows: dict[str, Tensor] = {}
+    bad: list[Tensor] = []
+
+    def digest(name: str, grad: Tensor) -> Tensor | None:
+        bad.append(count_nonfinite(numbers_of(grad)))
+        if grad.is_sparse:
+            return None
+        rows[name] = recorder.digest(grad.detach(), name)
+        return grad.new_zeros(()).expand_as(grad)
+
     named = [(n, p) for n, p in recorder.module.named_parameters() if p.requires_grad]
-    grads = torch.autograd.grad(
-        loss, [p for _, p in named], grad_outputs=None if upstream is None else upstream.to(loss), allow_unused=True
-    )
-    dense = {n: g.detach() for (n, _), g in zip(named, grads, strict=True) if g is not None and not g.is_sparse}
-    bad = sum(int(count_nonfinite(numbers_of(g))) for g in grads if g is not None)
-    return outcome_of({name: recorder.digest(grad, name) for name, grad in dense.items()}, loss.detach(), recorder, bad)
+    handles = [p.register_hook(partial(digest, n)) for n, p in named]  # type: ignore[no-untyped-call]
+    try:
+        torch.autograd.grad(
+            loss, [p for _, p in named], grad_outputs=None if upstream is None else upstream.to(loss), allow_unused=True
+        )
+    finally:
+        for handle in handles:
+            handle.remove()
+    return rows, int(torch.stack(bad).sum()) if bad else 0
 
 
 def outcome_of(rows: dict[str, Tensor], loss: Tensor, recorder: Recorder, bad: int) -> Outcome:
     """Order the rows as the module's parameters, the loss last."""
     names = [name for name in recorder.order if name in rows]
-    values = [rows[name].cpu() for name in names] + [recorder.digest(loss, LOSS).cpu()]
-    return Outcome((*names, LOSS), torch.stack(values), bad + int(count_nonfinite(loss)) > 0)
+    digests = [*(rows[name] for name in names), recorder.digest(loss, LOSS)]
+    values = torch.stack([digest.to(recorder.device) for digest in digests]).cpu()
+    return Outcome((*names, LOSS), values, bad + int(count_nonfinite(loss)) > 0)
 
 
 def free_memory(error: BaseException) -> None:
