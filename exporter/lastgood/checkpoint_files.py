@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import importlib
+import logging
 import os
 import pickle
 from collections.abc import Iterator, Mapping
@@ -139,15 +141,27 @@ def _read_file(path: Path, contents: Contents) -> Any:
 
 
 def _load(path: Path, name: str) -> Any:
-    mapped = _starts_with(path, _ZIP)
     try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+        return _load_plain(path)
     except pickle.UnpicklingError as problem:
         first = str(problem).partition("\n")[0]
         raise HoldsMoreError(f"{name} holds more than tensors and plain values and is not loaded: {first}") from None
     except Exception as problem:  # a damaged file makes torch raise nearly anything; nothing of it is trusted
         first = str(problem).partition("\n")[0]
         raise UnreadableError(f"{name} cannot be read as a torch checkpoint: {first}") from None
+
+
+def _load_plain(path: Path) -> Any:
+    mapped = _starts_with(path, _ZIP)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except pickle.UnpicklingError as problem:
+        if "``torch.distributed.tensor`` must be imported" not in str(problem):
+            raise
+    importlib.import_module("torch.distributed.tensor")  # for pieces that know their places; it takes a second
+
+    logging.getLogger("torch.distributed.device_mesh").setLevel(logging.ERROR)  # there is no job here, and need not be
+    return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
 
 
 def _is_safetensors(path: Path) -> bool:

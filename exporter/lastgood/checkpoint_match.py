@@ -2,8 +2,9 @@
 
 Tensors are found in nested dictionaries by the longest canonical-name suffix, so ``{"model": ...}`` and
 ``{"state": {"module": ...}}`` both work. Copies at one place of files whose names differ only in their numbers (one
-file per rank) must all be what was saved; or each holds a piece, and in the order of the files they make up the whole,
-which is believed only if the fingerprints confirm it. Other copies (an average beside the weights) need not match.
+file per rank) must all be what was saved; or each holds a piece, at its own place (``DTensor``) or one behind the other
+in the order of the files, which is believed only if the fingerprints confirm it. Other copies (an average beside the
+weights) need not match.
 
 An optimizer's state has numbers instead of names in ``state_dict()``: the record lists its names in the same order,
 and this order, too, is believed only if the fingerprints confirm it.
@@ -18,8 +19,8 @@ from typing import Any
 
 from torch import Tensor
 
-from lastgood.checkpoint_tensors import Contents, Hexes, Leaf, Stored, UnreadableError, digest, numel
-from lastgood.fingerprint import canonical_name
+from lastgood.checkpoint_tensors import LANES, Contents, Hexes, Leaf, Stored, UnreadableError, digest, numel, place
+from lastgood.fingerprint import canonical_name, hex64
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +111,19 @@ class _Judge:
             reads = [self._digest(copy.leaf, name, 0) for copy in copies]
             wrong = [i for i, read in enumerate(reads) if read != self.stored[name]]
             right = len(copies) - len(wrong)
-            if not wrong or (right and name in self.own) or self._together(name, copies):
+            if not wrong or (right and name in self.own):
                 return None
-            read, file = reads[wrong[0]], copies[wrong[0]].file
-            problem = read if isinstance(read, UnreadableError) else Difference(name, self.stored[name], read, file)
+            together = self._together(name, copies) if not right and len(copies) > 1 else None
+            if together == self.stored[name]:
+                return None
+            problem = self._problem(name, together or reads[wrong[0]], "" if together else copies[wrong[0]].file)
             if best is None or right / len(copies) > best[0]:
                 best = right / len(copies), problem
         assert best is not None
         return best[1]
+
+    def _problem(self, name: str, read: Hexes | UnreadableError, file: str) -> Difference | UnreadableError:
+        return read if isinstance(read, UnreadableError) else Difference(name, self.stored[name], read, file)
 
     def confirm(self, numbered: Mapping[_Group, _Found], found: _Found) -> list[str]:
         """Add the optimizers whose order the fingerprints confirm; return the places of the others."""
@@ -131,16 +137,20 @@ class _Judge:
                 unnamed += [place for groups in names.values() for _, place in groups]
         return unnamed
 
-    def _together(self, name: str, copies: Sequence[_Copy]) -> bool:
-        """Tell whether the copies are consecutive pieces of the tensor."""
-        offset, sums = 0, [0, 0]
-        for copy in copies if len(copies) > 1 else ():
+    def _together(self, name: str, copies: Sequence[_Copy]) -> Hexes | None:
+        """Return the fingerprint of pieces, at their own places or consecutive; None when they cannot be pieces."""
+        reads: dict[tuple[int, ...], Hexes] = {}
+        offset = 0
+        for copy in copies:
             read = self._digest(copy.leaf, name, offset)
             if isinstance(read, UnreadableError):
-                return False
-            sums = [total + int(lane, 16) for total, lane in zip(sums, read, strict=True)]
-            offset += numel(copy.leaf)
-        return len(copies) > 1 and [s % (1 << 64) for s in sums] == [int(lane, 16) for lane in self.stored[name]]
+                return None
+            own = place(copy.leaf)
+            if reads.setdefault(own or (offset,), read) != read:
+                return None
+            offset += numel(copy.leaf) if own is None else 0
+        first, second = (hex64(sum(int(read[lane], 16) for read in reads.values())) for lane in LANES)
+        return first, second
 
     def _digest(self, leaf: Leaf, name: str, offset: int) -> Hexes | UnreadableError:
         key = (id(leaf), name, offset)
@@ -210,9 +220,9 @@ def _optimizers(value: Any) -> Iterator[Mapping[str, Any]]:
 def _number(file: str, tree: Any, stored: Collection[str], numbered: dict[_Group, _Found]) -> list[str]:
     """Note the tensors of numbered optimizer states under the names that their order gives; return those without."""
     unnamed: list[str] = []
-    for place, optimizer in enumerate(_optimizers(tree)):
-        names = _names_of(optimizer, _parameters(stored, place))
-        own = numbered.setdefault((_without_numbers(file), str(place)), {})
+    for number_of, optimizer in enumerate(_optimizers(tree)):
+        names = _names_of(optimizer, _parameters(stored, number_of))
+        own = numbered.setdefault((_without_numbers(file), str(number_of)), {})
         for number, key, leaf in _state_tensors(optimizer):
             where = f"optimizer state {number}/{key}"
             if (name := f"{names.get(number)}/{key}") in stored:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from lastgood.fingerprint import fingerprint, hex64
+from lastgood.sharded import is_sharded, local, pieces
 
 LANES: Final = (0, 1)
 
@@ -67,8 +68,11 @@ def numel(leaf: Leaf) -> int:
 def digest(leaf: Leaf, name: str, offset: int = 0) -> Hexes:
     """Return the fingerprint, both lanes, of a tensor that begins at flat index ``offset`` of the whole one.
 
-    Raises :class:`UnreadableError` when a part of it cannot be read.
+    One that knows its own place (a ``DTensor`` in a file per rank) has the fingerprint of its part. Raises
+    :class:`UnreadableError` when a part of it cannot be read.
     """
+    if isinstance(leaf, Tensor) and is_sharded(leaf):
+        return _hexes([_lanes(piece, name, flat) for piece, flat in _pieces(leaf)])
     if isinstance(leaf, Tensor):
         return _hexes([_lanes(leaf, name, offset)])
     if sum(math.prod(part.shape) for part in leaf.parts) != numel(leaf):
@@ -76,6 +80,21 @@ def digest(leaf: Leaf, name: str, offset: int = 0) -> Hexes:
     if all(_consecutive(part, leaf.shape) for part in leaf.parts):
         return _hexes([_lanes(_read(part), name, offset + _flat(part, leaf.shape)) for part in leaf.parts])
     return _hexes([_lanes(_whole(leaf), name, offset)])
+
+
+def place(leaf: Leaf) -> tuple[int, ...] | None:
+    """Return which part of the whole a tensor is, when it knows; the same for equal parts."""
+    if not (isinstance(leaf, Tensor) and is_sharded(leaf)):
+        return None
+    first = next((flat for _, flat in _pieces(leaf)), -1)
+    return (first, *local(leaf).shape)
+
+
+def _pieces(leaf: Tensor) -> list[tuple[Tensor, int]]:
+    try:
+        return list(pieces(leaf))
+    except Exception as problem:  # a mesh from a file can be anything
+        raise UnreadableError(f"a part of it cannot be placed in the whole: {problem}") from None
 
 
 def _lanes(tensor: Tensor, name: str, offset: int) -> tuple[int, int]:

@@ -74,11 +74,20 @@ def save_pieces(path: Path, model: Any, optimizer: Any, save: Any) -> None:
     torch.save(state, path / f"rank-{dist.get_rank()}.pt")
 
 
+def save_as_it_is(path: Path, model: Any, optimizer: Any, save: Any) -> None:
+    """Write a file per rank with what ``state_dict`` gives: pieces that know their places."""
+    path.mkdir(exist_ok=True)
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save(state, path / f"rank-{dist.get_rank()}.pt")
+
+
 SHARDED = {
     "dcp": (line, save_dcp),
     "async": (line, save_async),
     "pieces": (line, save_pieces),
     "hsdp": (plane, save_dcp),
+    "placed": (line, save_as_it_is),
+    "placed-hsdp": (plane, save_as_it_is),
 }
 
 

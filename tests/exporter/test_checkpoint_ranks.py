@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed.tensor
+from tests.app.checkpoint_cases import flip
 from tests.exporter.ranks import run_ranks
 
 from lastgood.checkpoint_verify import main as verify
@@ -87,12 +91,26 @@ def resumed_sharded(root: Path, saved_sharded: Any) -> list[dict[str, list[Any]]
     return [rank["resuming_sharded"] for rank in job(root, "resuming_sharded", 2)]
 
 
-@pytest.mark.parametrize("name", ["dcp", "async", "pieces", "hsdp"])
+@pytest.mark.parametrize("name", ["dcp", "async", "pieces", "hsdp", "placed", "placed-hsdp"])
 def test_the_record_of_shards_is_that_of_whole_tensors(
     root: Path, saved_sharded: Any, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert saved_sharded == [["checkpoint.saved", 3]] * 4
+    assert saved_sharded == [["checkpoint.saved", 3]] * 6
     assert verify([str(root / "saving_sharded" / name)]) == 0, capsys.readouterr()
+
+
+@pytest.mark.parametrize("name", ["placed", "placed-hsdp"])
+def test_a_bit_in_the_piece_of_one_rank_is_found(
+    root: Path, saved_sharded: Any, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = shutil.copytree(root / "saving_sharded" / name, tmp_path / "copy")
+    file = path / "rank-3.pt"
+    piece = torch.load(file, weights_only=True)["model"]["middle.weight"]
+    flip(file, piece.to_local())
+    assert verify([str(path)]) == 1
+    out = capsys.readouterr().out
+    assert "  middle.weight differs" in out
+    assert out.count("differs") == 1
 
 
 @pytest.mark.parametrize("name", ["sharded", "ddp", "replicas"])
