@@ -14,13 +14,14 @@
 | exit during a save | test_no_harm_ends: an_exit_in_a_save; test_no_harm_ranks: a_rank_that_dies_in_a_save |
 | fork and spawn data-loader workers | here: data_loader_workers; test_endpoint, test_push, test_devices: forked |
 | a child that the user forks | here: a_child_that_ends_as_python_does |
-| a second `watch` in one process | here: a_second_watch; test_no_harm_ranks: watched_twice |
-| exceptions of `loss_fn` pass through unchanged | here: an_exception_of_the_loss; test_no_harm_ranks: in_a_replay |
+| a second `watch` in one process | here: a_second_watch; test_no_harm_ranks: a_model_that_is_watched_twice |
+| exceptions of `loss_fn` pass through | here: an_exception_of_the_loss; test_no_harm_ranks: raises_in_a_replay |
 | exit delayed by a second at most, targets dead | test_no_harm_ends: dead_targets; test_push_training: hang |
-| memory flat over 5,000 steps | here: memory_stays_flat; test_no_harm_ranks: memory |
+| memory flat over 5,000 steps | here: memory_stays_flat |
 | a rank that stops answering | test_no_harm_ranks: a_rank_that_stops |
 
-The weights are compared bit for bit with those of the same steps without lastgood.
+docs/no-harm.md is the same table for users. The weights are compared bit for bit with those of the same steps without
+lastgood.
 """
 
 from __future__ import annotations
