@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lastgood import wording
 from lastgood.journal import is_run_dir
-from lastgood.state import Checkpoint, RunState
+from lastgood.state import Checkpoint, LastGood, RunState
 from lastgood_console import actions
 from lastgood_console.action_commands import add_name_option, perform
 from lastgood_console.characters import one_line
@@ -113,16 +113,19 @@ def checkpoint_lines(state: RunState) -> Iterator[str]:
     """Yield the trust table, newest first, then the last good checkpoint and what trust means."""
     yield f"{state.run} · {len(state.checkpoints)} checkpoints"
     if not state.checkpoints:
-        yield "Nothing saved yet. Resume is possible from step 0 only."
+        yield _last_good(state.last_good)
         return
     rows = [_row(state, save) for save in reversed(state.checkpoints)]
     yield from table(("step", "attempt", "trust", "path", "why"), rows)
-    last = state.last_good
-    if last.exists:
-        yield f"Last good: {wording.resume_headline(last)}, {last.path}, {last.trust}: {last.reason}"
-    else:
-        yield f"Last good: nothing. {last.reason}"
+    yield _last_good(state.last_good)
     yield wording.TRUSTED_MEANS
+
+
+def _last_good(last: LastGood) -> str:
+    if not last.exists:
+        return f"Last good: nothing. {last.reason}"
+    where = f", {last.path}" if last.path else ""
+    return f"Last good: {wording.resume_headline(last)}{where}, {last.trust}: {last.reason}"
 
 
 def _row(state: RunState, save: Checkpoint) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def derive(
     drafts = _drafts(run, history)
     facts = _facts(history, drafts, present or {})
     checkpoints = trust.assess(history.checkpoints, facts)
-    good = trust.last_good(checkpoints, history.attempts)
+    good = trust.last_good(checkpoints, facts)
     return RunState(
         run=run,
         attempts=tuple(history.attempts.values()),
@@ -182,6 +182,7 @@ def _facts(history: History, drafts: Sequence[Draft], present: Mapping[str, str]
         rounds=history.rounds_by,
         covered_by=_covered_by(history, drafts),
         windows={d.id: d.window for d in drafts if d.window is not None},
+        in_doubt=tuple(window for d in drafts for window in recovery.in_doubt(d)),
         closed=frozenset(d.id for d in drafts if recovery.closing(d)[1] is not None),
         accepted=history.accepted,
         accepted_attempts=history.accepted_attempts,
@@ -316,4 +317,4 @@ def _last_good_at(time: str, attempt: int, history: History, facts: Facts) -> La
     rounds = Rounds.index(r for r in history.rounds if r.check == "replay" and r.at <= time and r.attempt <= attempt)
     saves = [c for c in history.checkpoints if c.saved_at <= time and c.attempt <= attempt]
     past = replace(facts, attempts=attempts, rounds=rounds, present={})
-    return trust.last_good(trust.assess(saves, past), attempts)
+    return trust.last_good(trust.assess(saves, past), past)

@@ -109,9 +109,13 @@ def attempts(journal: Journal, topologies: Mapping[int, tuple[Place, ...]]) -> d
     lives = _lives(journal)
     started = {event.attempt: event for event in reversed(journal.all("run.started"))}
     ended = {event.attempt: event for event in journal.all("run.ended")}
+    loaded = {event.attempt: str(event.data.get("path", "")) for event in journal.all("checkpoint.loaded")}
     return {
         number: _changed(
-            _attempt(number, started.get(number), ended.get(number), lives[number], topologies.get(number, ())),
+            replace(
+                _attempt(number, started.get(number), ended.get(number), lives[number], topologies.get(number, ())),
+                began_from=loaded.get(number, ""),
+            ),
             [event for event in journal.all("cadence") if event.attempt == number],
         )
         for number in sorted(lives)

@@ -102,6 +102,7 @@ class Attempt:
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
     versions: Mapping[str, str] = field(default_factory=dict, hash=False)
     cadence_since: Mapping[str, int] = field(default_factory=dict, hash=False)  # step of the last change of each
+    began_from: str = ""  # path of the checkpoint that was loaded at its start; empty where none was, or nobody knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +199,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class LastGood:
-    """The checkpoint a person should resume from. ``step`` is -1 and ``path`` empty when there is none."""
+    """The checkpoint a person should resume from. ``step`` is -1 and ``path`` empty when there is none.
+
+    ``attempt`` is -1 then where the run can begin again at step 0, else the attempt whose beginning nobody knows.
+    """
 
     attempt: int
     step: int
@@ -210,6 +214,11 @@ class LastGood:
     def exists(self) -> bool:
         """Tell whether there is a checkpoint to resume from."""
         return self.step >= 0
+
+    @property
+    def from_the_start(self) -> bool:
+        """Tell whether there is none, and what is left is to begin again at step 0."""
+        return not self.exists and self.attempt < 0
 
     @property
     def path_known(self) -> bool:

@@ -55,14 +55,15 @@ class Facts:
     ``covered_by``: checkpoint -> ids of the incidents whose windows cover it. ``accepted``: checkpoint -> the
     person who vouched for it. ``accepted_attempts``: attempts whose unknown past a person vouched for. ``damaged``:
     checkpoint -> why its bytes are not what was saved. ``accused_again``: devices accused more than once.
-    ``windows``: incident -> its window. ``closed``: the incidents that are closed.
-    ``present``: path -> ok, missing or unreadable.
+    ``windows``: incident -> its window. ``in_doubt``: the windows that cover. ``closed``: the incidents that are
+    closed. ``present``: path -> ok, missing or unreadable.
     """
 
     attempts: Mapping[int, Attempt]
     rounds: Rounds
     covered_by: Mapping[Key, tuple[str, ...]] = field(default_factory=dict)
     windows: Mapping[str, Window] = field(default_factory=dict)
+    in_doubt: Sequence[Window] = ()
     closed: Set[str] = frozenset()
     accepted: Mapping[Key, str] = field(default_factory=dict)
     accepted_attempts: Set[int] = frozenset()
@@ -233,23 +234,36 @@ def _stained_attempts(facts: Facts) -> dict[int, int]:
 # --- last good -------------------------------------------------------------------------------------------------------
 
 
-def last_good(checkpoints: Iterable[Checkpoint], attempts: Mapping[int, Attempt]) -> LastGood:
-    """Return the checkpoint to resume from: newest trusted, else newest unverified, else step 0, with the reason."""
-    usable = [c for c in checkpoints if c.trust in ("trusted", "unverified")]
+def last_good(checkpoints: Iterable[Checkpoint], facts: Facts) -> LastGood:
+    """Return the checkpoint to resume from: newest trusted, else newest unverified, else what the run began from."""
+    every = list(checkpoints)
+    usable = [c for c in every if c.trust in ("trusted", "unverified")]
     if not usable:
-        return NOTHING
-    rank = _newest_first(attempts)
+        return _beginning(facts, "No checkpoint is left outside the windows" if every else "Nothing saved yet")
+    rank = _newest_first(facts.attempts)
     best = max(usable, key=lambda c: (c.step > 0, c.trust == "trusted", rank(c), c.path))
     return LastGood(best.attempt, best.step, best.path, best.trust, _why_last_good(best))
 
 
-NOTHING = LastGood(
-    -1,
-    -1,
-    "",
-    "missing",
-    "Nothing to resume from: no checkpoint is left outside the windows. Start again from step 0.",
-)
+def _beginning(facts: Facts, why: str) -> LastGood:
+    """Return what the newest lineage began from: step 0, or a checkpoint that is none of the run's own."""
+    attempts = facts.attempts
+    newest = max(attempts, default=None)
+    if newest is None:
+        return LastGood(-1, -1, "", "missing", f"{why}. Resume is possible from step 0 only.")
+    first = attempts[segments(attempts, Point(newest, sys.maxsize))[0].attempt]
+    if from_nothing(first):
+        return LastGood(-1, -1, "", "missing", f"{why}. Resume is possible from step 0 only.")
+    if not first.from_step:
+        return LastGood(first.number, -1, "", "missing", f"{why}. What attempt {first.number} began from is not known.")
+    point = Point(first.number, first.from_step)
+    if any(covered(attempts, window, point, facts.accepted_attempts) for window in facts.in_doubt):
+        said = f"{why}, and what attempt {first.number} began from may be damaged: where it came from is not known."
+        return LastGood(first.number, -1, "", "missing", said)
+    path = first.parent.path if first.parent else first.began_from
+    which = f"step {step_text(first.from_step)}" + ("" if path else ", whose path is not known here")
+    said = f"{why}. Attempt {first.number} began from {which}; whether that is good was not checked in this run."
+    return LastGood(first.number, first.from_step, path, "unverified", said)
 
 
 def _why_last_good(best: Checkpoint) -> str:

@@ -453,7 +453,7 @@ def advice(incident: Incident) -> tuple[tuple[str, str | None], ...]:
     elif incident.resume is not None and _usable(incident.resume):
         words = f"Resume from {resume_headline(incident.resume)} {without_phrase(incident)}".strip()
         steps.append((words, command))
-    elif incident.status != "suspicious" and not (incident.resume and incident.resume.exists):
+    elif incident.status != "suspicious" and (incident.resume is None or incident.resume.from_the_start):
         steps.append((f"Start again from step 0 {without_phrase(incident)}".strip(), None))
     accused = sorted({s.node for s in incident.suspects if s.role == "accused"})
     steps += [(f"Drain {node}", drain_command(node, incident)) for node in accused]

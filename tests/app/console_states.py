@@ -401,5 +401,5 @@ def empty(run: str = "just-started") -> RunState:
     """Return a run that has started and saved nothing."""
     base = clean(run, ended=False)
     only = replace(base.attempts[0], last_step=0)
-    good = LastGood(1, -1, "", "missing", "nothing saved yet")
+    good = LastGood(-1, -1, "", "missing", "Nothing saved yet. Resume is possible from step 0 only.")
     return replace(base, attempts=(only,), rounds=(), checkpoints=(), checks=statuses(0, -1, -1), last_good=good)

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from tests.app import console_states
 from tests.app.checkpoint_cases import recorded, trained
 from tests.app.fixtures import states
+from tests.exporter.histories import History
 
 from lastgood import checkpoint_verify, checkpoints
 from lastgood_console import cli
@@ -201,8 +203,14 @@ def test_the_trust_table_names_the_last_good_and_what_trust_means() -> None:
 
 
 def test_a_run_without_saves_says_so() -> None:
-    lines = list(checkpoint_lines(states.gradient(checkpoints=())))
-    assert lines[-1] == "Nothing saved yet. Resume is possible from step 0 only."
+    (*_, last) = checkpoint_lines(console_states.empty())
+    assert last == "Last good: nothing. Nothing saved yet. Resume is possible from step 0 only."
+
+
+def test_a_run_that_saved_nothing_and_began_from_a_checkpoint_names_that() -> None:
+    history = History(run="resumed").start(5000, (1, 5000, "/other/ckpt"), known=False, verified=False)
+    (*_, last) = checkpoint_lines(history.state())
+    assert last.startswith("Last good: step 5000, /other/ckpt, unverified: Nothing saved yet. Attempt 1 began from")
 
 
 def test_the_command_line_imports_no_torch() -> None:

@@ -162,5 +162,5 @@ def test_an_incident_without_anything_says_so() -> None:
     known |= {"suspects": [], "checkpoints": [], "timeline": []}
     text = markdown.render(known)
     assert "Nobody is named." in text
-    assert "Nothing saved yet. Resume is possible from step 0 only." in text
+    assert "Nothing saved yet." in text
     assert "### What people did and said\n\nNothing yet." in text

@@ -237,10 +237,50 @@ def test_an_unverified_checkpoint_comes_before_step_0() -> None:
     )
 
 
-def test_nothing_to_resume_from_says_what_to_do() -> None:
+def test_a_run_that_began_from_nothing_and_saved_nothing_begins_again() -> None:
     good = History().start().state().last_good
-    assert (good.step, good.path, good.exists) == (-1, "", False)
-    assert good.reason.startswith("Nothing to resume from")
+    assert (good.step, good.path, good.exists, good.from_the_start) == (-1, "", False, True)
+    assert good.reason == "Nothing saved yet. Resume is possible from step 0 only."
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_run_that_saved_nothing_goes_back_to_the_checkpoint_it_began_from(known: bool) -> None:
+    """Of another run, so its parent is no checkpoint of this one; the journal has where it was loaded from."""
+    history = History().start(5000, (1, 5000, "/other/ckpt") if known else None, known=known, verified=known)
+    history.write("checkpoint.loaded", attempt=0, step=5000, path="/other/ckpt", checks={"fingerprint": "not_run"})
+    good = history.audit(5001, phase="first").state().last_good
+    assert (good.step, good.path, good.trust) == (5000, "/other/ckpt", "unverified")
+    assert good.reason == (
+        "Nothing saved yet. Attempt 1 began from step 5000; whether that is good was not checked in this run."
+    )
+    history.audit(5100, failed=[3]).find("replay", 5100, [3]).rule("attributed", ("replay", 5100, "audit"), accused=[3])
+    (incident,) = history.end(5100).state().incidents
+    assert incident.resume is not None
+    assert (incident.resume.step, incident.resume.path, incident.cost.steps) == (5000, "/other/ckpt", 100)
+
+
+def test_a_beginning_whose_path_nobody_wrote_down_is_a_step_without_a_path() -> None:
+    good = History().start(5000, known=False, verified=False).state().last_good
+    assert (good.step, good.path, good.path_known) == (5000, "", False)
+    assert "Attempt 1 began from step 5000, whose path is not known here;" in good.reason
+
+
+def test_a_beginning_that_an_open_window_may_reach_is_none_to_go_back_to() -> None:
+    history = History().start().audit(1, phase="first").audit(100, failed=[3]).find("replay", 100, [3])
+    history.rule("attributed", ("replay", 100, "audit"), accused=[3]).end(100)
+    good = history.start(60, known=False, verified=False).state().last_good
+    assert (good.exists, good.from_the_start) == (False, False)
+    assert good.reason == (
+        "Nothing saved yet, and what attempt 2 began from may be damaged: where it came from is not known."
+    )
+
+
+def test_of_an_attempt_whose_start_cannot_be_read_nobody_knows_what_it_began_from() -> None:
+    history = History().start().audit(1, phase="first")
+    history.events = history.events[1:]
+    good = history.state().last_good
+    assert (good.exists, good.from_the_start) == (False, False)
+    assert good.reason == "Nothing saved yet. What attempt 1 began from is not known."
 
 
 def test_nobody_can_vouch_for_bytes_that_are_known_to_be_bad() -> None:

@@ -30,7 +30,7 @@ def consequence(state: RunState) -> str:
     """Say why that one, and how the others stand."""
     good = state.last_good
     if not good.exists:
-        return f"{sentence(good.reason)} Resume is possible from step 0 only."
+        return sentence(good.reason.removeprefix("Nothing saved yet. "))  # the headline says that
     which = f"It is the newest {good.trust} checkpoint." if good.trust == "trusted" else sentence(good.reason)
     newer = _newer(state)
     said = [which]

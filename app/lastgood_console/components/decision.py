@@ -70,8 +70,9 @@ def resume_panel(state: RunState, incident: Incident) -> Panel:
     if resume is None and incident.origin == "metrics":
         return Panel(NOT_IN_METRICS, None, ())
     if resume is None or not resume.exists:
-        why = resume.reason if resume and resume.reason else "No checkpoint lies before the window."
-        return Panel("nothing", None, (sentence(why), "Start again from step 0."))
+        if resume is None or not resume.reason:
+            return Panel("nothing", None, ("No checkpoint lies before the window.", "Start again from step 0."))
+        return Panel("nothing", None, (sentence(resume.reason),))
     saved = find(state, resume.attempt, resume.step, resume.path)
     trust = saved.trust if saved else resume.trust
     lines = _replaced(state, incident)

@@ -206,7 +206,7 @@ def _finding(finding: Finding) -> Document:
 def _attempt(attempt: Attempt) -> dict[str, Any]:
     values: Document = as_data(attempt)
     places = values.pop("places")
-    del values["cadence_since"]  # when a check is late is the business of whoever watches a run
+    del values["cadence_since"], values["began_from"]  # for whoever watches a run; the resume panel has the path
     return values | {"nodes": sorted({place["node"] for place in places})}
 
 

@@ -312,7 +312,7 @@ def _checkpoints(document: Document) -> Iterator[str]:
         yield f"<p>{e(saves_words(document['metrics']['checkpoints']))}</p>"
         return
     if not document["checkpoints"]:
-        yield "<p>Nothing saved yet. Resume is possible from step 0 only.</p>"
+        yield "<p>Nothing saved yet.</p>"
         return
     rows = [_checkpoint_row(save, document["resume"]) for save in document["checkpoints"]]
     yield table("saves", ("Step", "Attempt", "Trust", "Path", "Why"), rows)

@@ -166,7 +166,7 @@ def _checkpoints(document: Document) -> Iterator[str]:
         yield saves_words(document["metrics"]["checkpoints"])
         return
     if not document["checkpoints"]:
-        yield "Nothing saved yet. Resume is possible from step 0 only."
+        yield "Nothing saved yet."
         return
     rows = [_checkpoint_row(save, document["resume"]) for save in document["checkpoints"]]
     yield from table(("Step", "Attempt", "Trust", "Path", "Why"), rows)

@@ -24,7 +24,7 @@ def saves_words(counts: Mapping[Trust, int]) -> str:
     """Say how many checkpoints a run has, where only their number is known."""
     some = [f"{count} {trust}" for trust, count in counts.items() if count]
     if not some:
-        return "Nothing saved yet. Resume is possible from step 0 only."
+        return "Nothing saved yet."
     return f"{joined(some)[:1].upper()}{joined(some)[1:]}. Their steps, paths and fingerprints are {NOT_IN_METRICS}."
 
 

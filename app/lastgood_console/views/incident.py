@@ -215,7 +215,7 @@ def checkpoints(state: RunState, resume: LastGood | None = None) -> None:
     elif state.checkpoints or state.failed_saves:
         st.html(checkpoints_html(state, resume))
     else:
-        st.html(empty("Nothing saved yet. Resume is possible from step 0 only."))
+        st.html(empty(escape(state.last_good.reason)))
 
 
 def show_incident(state: RunState, incident: Incident, snapshot: Snapshot, seconds: float) -> None:
