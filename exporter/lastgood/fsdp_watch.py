@@ -245,7 +245,7 @@ class _Averaged:
 def unmeasurable(groups: Sequence[FsdpGroup]) -> str:
     """Return why the reduces of these groups cannot be seen from inside, or "" when they can."""
     if not groups:
-        return "nothing is reduced by fully_shard"
+        return "no gradient is reduced by fully_shard"
     if not all(group.alone for group in groups):
         return "a module has several parameter groups, whose communication cannot be wrapped"
     if any(group.shards == 1 for group in groups):

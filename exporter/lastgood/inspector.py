@@ -473,7 +473,8 @@ class Inspector:
     def _judge_replica(self, result: Comparison, phase: str, state_step: int, step: int) -> Decision:
         ruling = self._ruling_of(result)
         if ruling is None:
-            self.judge.journal_check("replica", phase, state_step, step, "passed")
+            reason = "" if self._shards is None else self._shards.left_out
+            self.judge.journal_check("replica", phase, state_step, step, "passed", reason)
             self.judge.pass_("replica", state_step)
             return PROCEED
         named = [*ruling.accused, *ruling.candidates]

@@ -333,7 +333,7 @@ class Monitor:
         if self._shards is None:
             return {} if self._ddp is None else limits(self._ddp, lossless_hook)
         why = {"conservation": unmeasurable(self._groups), "replica": self._shards.why_not,
-               "replay": ungatherable(self._groups) or unreplayable(self._groups, self.world)}  # fmt: skip
+               "replay": unreplayable(self._groups, self.world) or ungatherable(self._groups)}  # fmt: skip
         return {check: reason for check, reason in why.items() if reason}
 
     def _attach(self) -> None:

@@ -48,6 +48,13 @@ class ShardedReplicas:
             return ""
         return "every rank holds a part of its own, and what is gathered cannot be seen"
 
+    @property
+    def left_out(self) -> str:
+        """Say what is not compared, where some is: parameters of which nobody has a copy, not even for a layer's time."""
+        if self.whole or self.gathers is not None:
+            return ""
+        return f"{len(self.alone)} of {len(self.names)} parameters have no replica"
+
     def begin_micro(self) -> None:
         """Say that a micro-batch of the training begins."""
         if self.gathers is not None:
