@@ -50,7 +50,7 @@ class ShardedReplicas:
 
     @property
     def left_out(self) -> str:
-        """Say what is not compared, where some is: parameters of which nobody has a copy, not even for a layer's time."""
+        """Say what is not compared: parameters of which nobody else has a copy, not even for the time of a layer."""
         if self.whole or self.gathers is not None:
             return ""
         return f"{len(self.alone)} of {len(self.names)} parameters have no replica"

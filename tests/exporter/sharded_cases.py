@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sharded_rest
+import sharded_tensors
 import sharded_ways
 from training_job import run_cases
 
-MODULES = (sharded_ways, sharded_rest)
+MODULES = (sharded_ways, sharded_rest, sharded_tensors)
 """Imported for their cases, which register themselves."""
 
 if __name__ == "__main__":

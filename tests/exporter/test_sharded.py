@@ -5,6 +5,7 @@ As in test_ways.py a way is trained clean with and without lastgood, which must 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,26 @@ ONE_MESH = (
     "a_replay_that_fails_on_one_rank",
 )  # fmt: skip
 TWO_MESHES = ("one_copy_of_a_replica_is_wrong", "one_average_between_replicas_is_wrong")
+COMPILED = ("compiled_inside_fsdp", "compiled_around_fsdp")
+PARALLEL = {"replay": "the model is parallel over more than its batches"}
+SEVERAL = "a module has several parameter groups, whose communication cannot be wrapped"
+ALONE = {"conservation": "no gradient is reduced by fully_shard"} | PARALLEL
+TENSORS: dict[str, tuple[dict[str, str], str]] = {
+    "tensor_parallel_alone": (ALONE, "3 of 6 parameters have no replica"),
+    "tensor_parallel_with_a_wrong_replica": (ALONE, ""),
+    "tensor_parallel_and_fsdp": (PARALLEL, ""),
+    "tensor_parallel_and_fsdp_with_a_wrong_part": (PARALLEL, ""),
+    "several_groups_in_one_module": (
+        dict.fromkeys(("conservation", "replay"), SEVERAL),
+        "3 of 6 parameters have no replica",
+    ),
+}
+"""Way -> what does not run, and what a passed comparison of replicas says of the rest."""
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
 
 
-def run(root: Path, names: tuple[str, ...], ranks: int) -> list[dict[str, Any]]:
+def run(root: Path, names: Iterable[str], ranks: int) -> list[dict[str, Any]]:
     environ = {"LASTGOOD_METRICS_ADDRESS": "127.0.0.1"}
     nodes = [f"node-{letter}" for letter in "abcdef"[:ranks]]
     arguments = [str(root), ",".join(names)]
@@ -139,3 +155,43 @@ def test_one_wrong_average_between_replicas_names_its_rank(of_hsdp: list[dict[st
     result = of_hsdp[0]["one_average_between_replicas_is_wrong"]
     assert [found[:4] for found in result["findings"]] == [["conservation", "reduce", 3, [1]]]
     assert result["verdicts"] == [["attributed", [1]]]
+
+
+@pytest.fixture(scope="module")
+def of_tensors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return run(tmp_path_factory.mktemp("tensors"), TENSORS, 4)[0]
+
+
+@pytest.mark.parametrize("name", ["tensor_parallel_alone", "tensor_parallel_and_fsdp", "several_groups_in_one_module"])
+def test_what_is_sharded_in_other_ways(of_tensors: dict[str, Any], name: str) -> None:
+    """The same bits with and without lastgood, no finding, and what does not run is said."""
+    result = of_tensors[name]
+    not_run, reason = TENSORS[name]
+    assert (result["equal"], result["findings"], result["text"]) == (True, [], "")
+    assert result["not_run"] == not_run
+    assert set(result["passed"]) == CHECKS - set(not_run)
+    assert ["replica", "loop", "passed", reason] in result["checks"]
+
+
+def test_a_wrong_replica_of_a_tensor_parallel_model_is_named(of_tensors: dict[str, Any]) -> None:
+    result = of_tensors["tensor_parallel_with_a_wrong_replica"]
+    assert [found[:4] for found in result["findings"]] == [["replica", "loop", 4, [1]]]
+    assert result["verdicts"] == [["attributed", [1]]]
+
+
+def test_a_wrong_part_is_found_under_tensor_parallelism(of_tensors: dict[str, Any]) -> None:
+    result = of_tensors["tensor_parallel_and_fsdp_with_a_wrong_part"]
+    assert result["findings"] == [["conservation", "reduce", 3, [1], None]]
+    assert result["verdicts"] == [["confirmed", []]]
+
+
+@pytest.fixture(scope="module")
+def of_compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return run(tmp_path_factory.mktemp("compiled"), COMPILED, 2)[0]
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiled(of_compiled: dict[str, Any], name: str) -> None:
+    result = of_compiled[name]
+    assert (result["equal"], result["findings"], result["not_run"]) == (True, [], {})
+    assert set(result["passed"]) == CHECKS
