@@ -607,8 +607,8 @@ class Inspector:
     def _compare_all(self) -> tuple[Comparison | None, TensorDigests]:
         """Compare weights and optimizer state; return the fingerprints of whole tensors (two lanes) too. Collective."""
         state = self.shared_state()
-        if self._shards is None:
-            result = compare(self.world, state, self.session.nodes, lanes=2)
+        if self._shards is None:  # on one rank a sharded model is whole
+            result = compare(self.world, locally(state), self.session.nodes, lanes=2)
             return result, result.digests
         compared = self._shards.compare(state, gathered=False) if self._shards.whole else None
         return compared, digest_whole(self.world, state)

@@ -31,6 +31,7 @@ from lastgood import fingerprint_compiled
 from lastgood.background_saves import Save
 from lastgood.comm import World
 from lastgood.errors import ConfigError, IntegrityError
+from lastgood.fingerprint import key_of
 from lastgood.fsdp_groups import groups_of
 from lastgood.fsdp_watch import FsdpWatch, unmeasurable
 from lastgood.gather_digest import GatherDigest, ungatherable
@@ -86,6 +87,7 @@ def watch(
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
     world = World(ddp.process_group if ddp is not None else None)
     _require_wrapper(model, world, optimizers)
+    _require_alike(world, module)
     named = bool(settings.get("run") or os.environ.get("LASTGOOD_RUN"))
     session = Session(config, world, device, registry, named=named)
     return Monitor(
@@ -585,6 +587,16 @@ class Monitor:
 
 def _is_sharded(module: nn.Module) -> bool:
     return bool(groups_of(module)) or any(is_sharded(parameter) for parameter in module.parameters())
+
+
+def _require_alike(world: World, module: nn.Module) -> None:
+    """Refuse a job whose ranks hold different parts of a model (pipeline parallel): they could not be compared."""
+    if not _is_sharded(module):
+        return
+    parts = [(n, tuple(p.shape)) for n, p in module.named_parameters()]
+    groups = [(group.name, group.shards, group.replicas) for group in groups_of(module)]
+    if not world.equal(key_of(f"{parts} {groups}")):
+        raise ConfigError("the ranks hold different parts of a model (pipeline parallel): lastgood cannot watch it yet")
 
 
 def _require_wrapper(model: nn.Module, world: World, optimizers: Sequence[Optimizer]) -> None:
