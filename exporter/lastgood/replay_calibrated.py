@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from lastgood.projection import numbers_of, square_sum, tolerance
+from lastgood.projection import numbers_of, square_sum
 from lastgood.recorder import MicroBatch
 from lastgood.replay import LOSS, MAX_DISPUTES, Outcome, Replayer, Round, Turn, free_memory, run_package
+from lastgood.rounding import rounding, types_of
 from lastgood.spread import REPEATS, Outlier, compared, difference, farthest, spreads
 from lastgood.verdict_spread import Apart
 
@@ -70,19 +71,20 @@ class CalibratedReplayer(Replayer):
         if not begun.reason:
             turn.first_runs()
         if not begun.reason and not self.spreads:
-            begun.reason = self._calibrate(turn, micros)
+            begun.reason = self._calibrate(turn)
         if not begun.reason:
             turn.screen()
             turn.settle()
         count = compared(self.spreads, self.floor)
         return Compared(begun.pairs, begun.reason, turn.apart, turn.untold, count, len(self.spreads) - count)
 
-    def _calibrate(self, turn: _CalibratedTurn, micros: Sequence[MicroBatch]) -> str:
+    def _calibrate(self, turn: _CalibratedTurn) -> str:
         """Repeat every rank's micro-batches and agree on the spreads. Returns why it cannot, or "". Collective."""
-        rows = turn.repeats(turn.blob)
+        with types_of(self.recorder) as types:
+            rows = turn.repeats(turn.blob)
         if bad := turn.agree("" if rows else "the micro-batch cannot be repeated"):
             return bad
-        self.floor = self._rounding(micros)
+        self.floor = self._largest([rounding(types)])[0]
         within = self._but_one_node(spreads(rows), {rank: rank for rank in range(self.world.size)})
         between = self._but_one_node(turn.apart_from_partner(), turn.result.pairs)
         self.spreads = [max(pair) for pair in zip(within, between, strict=True)]
@@ -113,13 +115,6 @@ class CalibratedReplayer(Replayer):
         """Return the largest of all ranks, one by one. Collective."""
         largest: list[float] = self.world.max_(torch.tensor(numbers, dtype=torch.float64)).tolist()
         return largest
-
-    def _rounding(self, micros: Sequence[MicroBatch]) -> float:
-        """Return what the coarsest type in use on any rank makes of a number by rounding alone. Collective."""
-        types = {p.dtype.to_real() for p in self.recorder.module.parameters()}
-        types |= {micro.autocast.dtype for micro in micros if micro.autocast.enabled}
-        coarsest = max((tolerance(t) for t in types if t.is_floating_point), default=0.0)
-        return self._largest([coarsest])[0]
 
 
 class _CalibratedTurn(Turn):

@@ -69,6 +69,7 @@ def trained(root: Path, loss: Loss, fault: Fault | None = None, steps: int = STE
         "step": monitor.step,
         "said": [str(w.message) for w in caught if "not deterministic" in str(w.message)],
         "spreads": calibrated.replayer.spreads if calibrated else None,
+        "floor": calibrated.replayer.floor if calibrated else None,
         "passed": monitor.inspector.judge.passed.get("replay"),
         "cadence": monitor.inspector.cadence()["replay"],
         "state": state(ddp, optimizer),
@@ -159,6 +160,16 @@ def a_rank_that_cannot_repeat(root: Path) -> Any:
         return unordered(model, batch)
 
     return trained(root, failing, steps=2 * EVERY)
+
+
+@case
+def autocast_inside_the_loss(root: Path) -> Any:
+    def narrow(model: nn.Module, batch: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return unordered(model, batch) * (1 + 1e-6 * torch.rand((), generator=chance()))
+
+    result = trained(root, narrow, steps=STEPS)
+    return {"findings": len(result["findings"]), "spreads": result["spreads"], "floor": result["floor"]}
 
 
 @case

@@ -59,7 +59,7 @@ def test_all_ranks_agree_on_the_spread(seen: list[dict[str, Any]]) -> None:
         spreads = [rank[case]["spreads"] for rank in seen]
         assert spreads[0] == spreads[1] == spreads[2]
         assert spreads[0] is not None
-        assert 0 < max(spreads[0]) < 1e-2
+        assert max(spreads[0]) < 1e-2
 
 
 def test_the_journal_tells_readers_that_replay_proves_nothing(seen: list[dict[str, Any]]) -> None:
@@ -107,7 +107,7 @@ def test_the_evidence_has_the_tensor_both_values_and_the_spread(seen: list[dict[
     assert finding["tensor"] == evidence["tensor"] in ("first.weight", "first.bias")
     assert finding["observed"] == f"{evidence['owner_value']} on rank 0"
     assert finding["expected"] == f"{evidence['partner_value']}, as on rank 1"
-    assert 0 <= evidence["spread"] < evidence["limit"] < 1e-3 < evidence["apart"] <= 1
+    assert 0 <= evidence["spread"] < evidence["limit"] < 1e-2 < evidence["apart"] <= 1
     assert evidence["text"].startswith(f"For the gradient norm of {evidence['tensor']} rank 0 (node-a) got ")
 
 
@@ -156,6 +156,14 @@ def test_a_rank_that_cannot_repeat_its_batch_ends_it_on_all_ranks(seen: list[dic
     assert "rank 1: the micro-batch cannot be repeated" in result["status"][1]
     assert len(result["rounds"]) == 1
     assert [rank["a_rank_that_cannot_repeat"]["step"] for rank in seen] == [40] * 3
+
+
+def test_rounding_of_a_type_that_only_the_loss_function_knows_is_no_finding(seen: list[dict[str, Any]]) -> None:
+    result = seen[0]["autocast_inside_the_loss"]
+    assert result["findings"] == 0
+    assert result["spreads"] is not None
+    assert result["floor"] == 4 * 2**-7
+    assert seen[0]["clean"]["floor"] == 1e-4
 
 
 def test_accumulation_under_autocast_is_compared_with_its_own_rounding(seen: list[dict[str, Any]]) -> None:
