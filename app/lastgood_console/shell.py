@@ -140,9 +140,8 @@ def _following(name: str, said: str) -> str:
 
 
 def _into_address(key: str, name: str, usual: str, clears: Sequence[str] = ()) -> None:
-    to_address(name, st.session_state[key] or usual, usual)
-    for other in clears:
-        to_address(other, "")
+    said = st.session_state[key] or usual
+    to_address({name: "" if said == usual else said} | dict.fromkeys(clears, ""))
 
 
 def asked(states: Mapping[str, RunState]) -> tuple[str | None, str | None]:
@@ -157,17 +156,16 @@ def asked(states: Mapping[str, RunState]) -> tuple[str | None, str | None]:
     run, incident = st.session_state.get(_ASKED, (None, None))
     if run not in states:
         return None, None
-    to_address("run", run)
-    to_address("incident", incident or "")
+    to_address({"run": run, "incident": incident or ""})
     return run, incident
 
 
-def to_address(name: str, value: str, usual: str = "") -> None:
-    """Write one parameter of the address; what is usual is left out."""
-    if value != usual:
-        st.query_params[name] = value
-    elif name in st.query_params:
-        del st.query_params[name]
+def to_address(changes: Mapping[str, str]) -> None:
+    """Write parameters of the address; "" takes one away. All at once: the browser's Back undoes them together."""
+    before = st.query_params.to_dict()
+    after = {name: value for name, value in {**before, **changes}.items() if value or name not in changes}
+    if after != before:
+        st.query_params.from_dict(after)
 
 
 def no_runs_html() -> str:

@@ -21,6 +21,7 @@ from lastgood_console.shell import address_choice, theme_name, to_address
 ZOOM_NAMES: Final = ("from", "to")
 """What the address calls the ends of a zoom."""
 _TURNS: Final = "timeline-turns"
+_ENDS: Final = "timeline-ends"
 _HALF: Final = 0.5
 _MOVES: Final = {"earlier": "Earlier", "later": "Later", "closer": "Zoom in", "farther": "Zoom out"}
 
@@ -41,7 +42,7 @@ def timeline_panel(state: RunState, incident: Incident) -> Frame:
     frame = shown_frame(state, incident)
     st.html(section("Timeline", "drag to move, Ctrl and scroll to zoom, double-click to reset · UTC, steps beside it"))
     _choice(frame, others=len(state.incidents) > 1)
-    key = f"timeline-{incident.run}-{incident.id}-{_scope()}-{st.session_state.get(_TURNS, 0)}"
+    key = f"timeline-{incident.run}-{incident.id}-{_scope()}-{_turn()}"
     picture, words = timeline_picture(state, incident, frame, theme_name()), spoken(state, incident)
     st.vega_lite_chart(
         spec=picture, theme=None, width="stretch", key=key, alt=words, on_select=partial(_zoomed, key),
@@ -73,24 +74,29 @@ def _move(move: str, frame: Frame) -> None:
 
 
 def _show(frame: Frame) -> None:
-    """Show a time that the browser does not zoom to by itself: it forgets its zoom, and the address says the time."""
-    _turn()
+    """Show a time that the browser does not zoom to by itself."""
     _write(address_time(frame.low), address_time(frame.high))
 
 
 def _reset() -> None:
-    _turn()
     _write("", "")
 
 
 def _write(*ends: str) -> None:
-    for name, end in zip(ZOOM_NAMES, ends, strict=True):
-        to_address(name, end)
+    to_address(dict(zip(ZOOM_NAMES, ends, strict=True)))
 
 
-def _turn() -> None:
-    """Make the next picture a new one for the browser."""
-    st.session_state[_TURNS] = st.session_state.get(_TURNS, 0) + 1
+def _turn() -> int:
+    """Return the number of the picture: a new one, in which the browser's zoom is forgotten, for another time.
+
+    Buttons, links and the browser's Back lead there; what the browser zoomed to by itself it shows already.
+    """
+    ends = tuple(st.query_params.get(name, "") for name in ZOOM_NAMES)
+    turns: int = st.session_state.get(_TURNS, 0)
+    if st.session_state.get(_ENDS, ends) != ends:
+        st.session_state[_TURNS] = turns = turns + 1
+    st.session_state[_ENDS] = ends
+    return turns
 
 
 def _zoomed(key: str) -> None:
@@ -98,3 +104,4 @@ def _zoomed(key: str) -> None:
     zoom = st.session_state[key].get("selection", {}).get(ZOOM, {}).get("at", [])
     low, high = (address_time(at / 1000) for at in zoom) if len(zoom) == 2 else ("", "")
     _write(low, high)
+    st.session_state[_ENDS] = (low, high)

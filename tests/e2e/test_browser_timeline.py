@@ -135,6 +135,26 @@ def test_an_address_shows_its_time_and_another_scope_drops_the_zoom(browser: Bro
         expect(page.get_by_role("button", name="Reset zoom")).to_have_count(0)
 
 
+def test_the_browsers_back_undoes_one_choice_of_time_after_the_other(browser: Browser, console: Console) -> None:
+    with Visit(browser, console, ADDRESS) as visit:
+        visit.charts()
+        page, seen = visit.page, [(visit.page.url, clocks(visit.page))]
+        length = page.evaluate("history.length")
+        for choose in ("Zoom in", "Zoom in", "Whole run"):
+            page.get_by_text(choose, exact=True).click()
+            page.wait_for_url(lambda url: url != seen[-1][0], timeout=30_000)
+            visit.finished()
+            page.wait_for_timeout(1_000)
+            seen.append((page.url, clocks(page)))
+        assert page.evaluate("history.length") == length + 3
+        for url, shown in seen[-2::-1]:
+            page.go_back()
+            page.wait_for_url(url, timeout=30_000)
+            visit.finished()
+            page.wait_for_timeout(1_000)
+            assert clocks(page) == shown, url
+
+
 @pytest.fixture(scope="module")
 def dense(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
     """Return a console on 54 days of a run: restarts, saves, findings, alerts and notes at their real density."""

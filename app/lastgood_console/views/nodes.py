@@ -75,7 +75,7 @@ def pick() -> None:
     """Search for the node whose cell was clicked; the address follows."""
     picked: list[dict[str, str]] = st.session_state[MAP].selection.get(PICKED, [])
     node = picked[0].get("node", "") if picked else ""
-    to_address("node", node)
+    to_address({"node": node})
 
 
 def history(found: Sequence[DeviceRow], node: str) -> None:
@@ -108,7 +108,7 @@ def measure_words(measure: str) -> str:
 
 def clear_search() -> None:
     """Empty the search; the address follows."""
-    to_address("node", "")
+    to_address({"node": ""})
 
 
 def page() -> None:
