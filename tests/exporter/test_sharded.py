@@ -48,6 +48,7 @@ TENSORS: dict[str, tuple[dict[str, str], str]] = {
     ),
 }
 """Way -> what does not run, and what a passed comparison of replicas says of the rest."""
+DIGESTS = ("every_way_to_spread_a_tensor", "pieces_are_where_they_say", "ranks_with_other_parts_of_a_model")
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
 
@@ -159,7 +160,23 @@ def test_one_wrong_average_between_replicas_names_its_rank(of_hsdp: list[dict[st
 
 @pytest.fixture(scope="module")
 def of_tensors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return run(tmp_path_factory.mktemp("tensors"), TENSORS, 4)[0]
+    return run(tmp_path_factory.mktemp("tensors"), (*DIGESTS, *TENSORS), 4)[0]
+
+
+def test_a_digest_is_that_of_the_whole_tensor_however_it_is_spread(of_tensors: dict[str, Any]) -> None:
+    result = of_tensors["every_way_to_spread_a_tensor"]
+    assert result["count"] > 60
+    assert result["wrong"] == []
+
+
+def test_pieces_are_where_they_say(of_tensors: dict[str, Any]) -> None:
+    result = of_tensors["pieces_are_where_they_say"]
+    assert result["wrong"] == []
+    assert "is a partial sum: it has no bytes of its own" in result["partial"]
+
+
+def test_ranks_with_other_parts_of_a_model_are_refused(of_tensors: dict[str, Any]) -> None:
+    assert "the ranks hold different parts of a model" in of_tensors["ranks_with_other_parts_of_a_model"]
 
 
 @pytest.mark.parametrize("name", ["tensor_parallel_alone", "tensor_parallel_and_fsdp", "several_groups_in_one_module"])
