@@ -14,6 +14,7 @@ buffer that was received. Groups of one rank gather nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -42,8 +43,9 @@ class _Gather:
 
 
 class GatherDigest:
-    """The gathers of the step in progress on this rank. ``due``: step -> whether it is looked at, set after the start.
+    """The gathers of the step in progress on this rank.
 
+    ``due``: step -> whether it is looked at; ``timed()``: a context that counts what it costs. Both are set later.
     ``on_error(exception)`` hears of our own failures, which never reach training.
     """
 
@@ -51,6 +53,7 @@ class GatherDigest:
         self.groups = groups
         self.step, self.on_error = step, on_error
         self.due: Callable[[int], bool] = lambda step: False
+        self.timed: Callable[[], AbstractContextManager[None]] = nullcontext
         self.order = GatherOrder()
         self._found: list[_Gather] = []
         self._of, self._failed = -1, False
@@ -117,7 +120,8 @@ class GatherDigest:
 
     def _digest(self, tensor: Tensor, name: str, offset: int) -> Tensor | None:
         try:
-            return fingerprint(tensor, name, offset=offset)
+            with self.timed():
+                return fingerprint(tensor, name, offset=offset)
         except Exception as error:  # the step is not compared, on all ranks
             self._failed = True
             self.on_error(error)

@@ -142,6 +142,7 @@ class Monitor:
         )
         if self._shards is not None and self._shards.gathers is not None:
             self._shards.gathers.due = self.inspector.replica_due
+            self._shards.gathers.timed = lambda: self.inspector.spending.on("replica", runs=0)
         fingerprint_compiled.configure(self.config.compile_checks, self._not_compiled)
         fingerprint_compiled.prepare(session.device, [p.dtype for p in module.parameters()])
         self.saver = Saver(self)
