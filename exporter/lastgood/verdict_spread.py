@@ -36,14 +36,20 @@ def rule_apart(apart: Sequence[Apart], nodes: Mapping[int, str]) -> Ruling:
         return AGREED
     told = [text_of(found, nodes) for found in apart[:MOST_TOLD]]
     more = [f"The same holds for {len(apart) - len(told)} more pairs."] if len(apart) > len(told) else []
-    shared = set.intersection(*({found.owner, found.partner} for found in apart))
-    common = [f"All {len(apart)} pairs have {names_of(sorted(shared), nodes)} in common."] if len(apart) > 1 else []
     return Ruling(
         status="suspicious",
-        reasons_for=(*told, *more, *(common if shared else [])),
+        reasons_for=(*told, *more, *_in_common(apart, nodes)),
         reasons_against=(ONLY_NUMBERS,),
         stands=False,
     )
+
+
+def _in_common(apart: Sequence[Apart], nodes: Mapping[int, str]) -> Sequence[str]:
+    """Say which ranks are part of every pair; nothing of a single pair, or where none is."""
+    shared = set.intersection(*({found.owner, found.partner} for found in apart))
+    if len(apart) == 1 or not shared:
+        return ()
+    return (f"All {len(apart)} pairs have {names_of(sorted(shared), nodes)} in common.",)
 
 
 def text_of(found: Apart, nodes: Mapping[int, str]) -> str:
