@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from lastgood.events import timestamp_of
 from lastgood.gone import Gone
-from lastgood.state import RunState
+from lastgood.state import Incident, RunState
 from lastgood.wording import age_text, step_text
 from lastgood_console.characters import escape
 from lastgood_console.components.heads import rfc3339
-from lastgood_console.components.strip import Strip
+from lastgood_console.components.strip import Strip, layout
 from lastgood_console.components.symbols import symbol
 from lastgood_console.components.triage import is_silent
 from lastgood_console.store import Snapshot
@@ -72,6 +72,12 @@ def heard_html(state: RunState, snapshot: Snapshot, now: float) -> str:
     return (
         f'<span class="lg-stale">{symbol("warning")} last heard of {clock(heard)} ({age_text(now - heard)} ago)</span>'
     )
+
+
+def heard_strip(state: RunState, incident: Incident | None, snapshot: Snapshot, now: float) -> Strip:
+    """Return the strip of a run as far as it is heard: see :func:`unheard_strip`. ``now``: unix seconds."""
+    strip = layout(state, incident)
+    return unheard_strip(strip) if is_unheard(state, snapshot, now) else strip
 
 
 def unheard_strip(strip: Strip) -> Strip:

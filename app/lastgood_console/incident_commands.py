@@ -66,8 +66,8 @@ def healthy_text(state: RunState) -> str:
         return f"No finding, but replay does not run ({off[0].reason}): a wrong gradient would not be seen."
     step = state.attempt.last_step if state.attempt else 0
     passed = [c.last_pass_step for c in state.checks if c.check == "replay" and c.last_pass_step >= 0]
-    ago = f"Replay last passed {wording.step_text(max(0, step - passed[0]))} steps ago." if passed else ""
-    return f"No finding in {wording.step_text(step)} steps. {ago or 'Replay has never passed.'}"
+    ago = f"Replay last passed {wording.steps_text(max(0, step - passed[0]))} ago." if passed else ""
+    return f"No finding in {wording.steps_text(step)}. {ago or 'Replay has never passed.'}"
 
 
 def incident_lines(incident: Incident) -> Iterator[str]:

@@ -49,6 +49,11 @@ def step_text(step: int) -> str:
     return str(step) if abs(step) < 10_000 else f"{step:,}".replace(",", _NARROW_SPACE)
 
 
+def steps_text(count: int) -> str:
+    """Return how many steps, as ``1 step`` or ``50 steps``."""
+    return f"{step_text(count)} {'step' if count == 1 else 'steps'}"
+
+
 def age_text(seconds: float) -> str:
     """Return an age in its largest unit, as ``4 s``, ``14 min``, ``3 h``, ``2 d``."""
     whole = max(0, int(seconds))
@@ -477,7 +482,7 @@ def cost_text(cost: Cost, gpus: bool, *, recovered: bool = True) -> tuple[str, s
     of training, which a run that is stopped, or silent between two checks, does not move.
     """
     unit = "GPU-h" if gpus else "device-h"
-    number = f"{step_text(cost.steps)} {'step' if cost.steps == 1 else 'steps'}"
+    number = steps_text(cost.steps)
     detail = f"{duration_text(cost.seconds)} · {quantity_text(cost.device_hours)} {unit}"
     if not cost.seconds and not cost.rising:
         return number, detail, "skipped: training went on"

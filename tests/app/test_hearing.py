@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from tests.app import console_states as states
 from tests.app.metrics_server import told as as_metrics_tell
 from tests.app.pages import NOW, markup, open_page, shown
@@ -29,7 +30,8 @@ def going_on() -> RunState:
 
 def hear(state: RunState, page: str, seconds: float) -> str:
     """Return what a page says of a run that was last heard of so long ago."""
-    app = open_page(state, page=page, run=state.run, incident=state.incidents[0].id)
+    found = {"incident": state.incidents[0].id} if state.incidents else {}
+    app = open_page(state, page=page, run=state.run, **found)
     store = current()
     silent, at = {state.run: seconds}, {state.run: NOW - seconds}
     store._snapshot = replace(store.snapshot(), silent_seconds=silent, heard_at=at)
@@ -53,6 +55,17 @@ def test_the_incident_of_a_silent_run_says_when_it_was_last_heard_of() -> None:
     assert "last heard of at " in said
     assert 'lg-arrow"' not in said
     assert "last heard of" not in hear(going_on(), "incident", 20.0)
+
+
+@pytest.mark.parametrize("page", ["", "incident", "checkpoints"])
+@pytest.mark.parametrize("state", [states.clean(ended=False), going_on()], ids=["clean", "open"])
+def test_a_run_that_died_without_a_word_is_drawn_as_going_on_nowhere(page: str, state: RunState) -> None:
+    """A run without an open incident too, and on each page that draws its strip."""
+    said = hear(state, page, 1_800.0)
+    assert "last heard of at " in said or page == ""
+    assert "30 min" in said
+    assert 'lg-arrow"' not in said
+    assert 'lg-arrow"' in hear(state, page, 20.0)
 
 
 def test_what_metrics_alone_tell_is_as_old_as_their_last_scrape() -> None:

@@ -24,7 +24,7 @@ def run_html(found: RunRow, progress: ProgressData | None, now: str) -> str:
     """Return the row without its link. ``now``: RFC 3339."""
     state, waiting = found.state, found.open_incidents
     strip = layout(state, waiting[0] if waiting else None, newest_saves=NEWEST_SAVES, tick_gap=TICK_GAP)
-    if found.note:
+    if found.unheard:
         strip = unheard_strip(strip)
     note = " " + marked("warning", found.note) if found.note else ""
     origin = " · by metrics alone" if state.origin == "metrics" else ""

@@ -8,12 +8,12 @@ that went away because nobody reports any more does not make its run healthy: th
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from lastgood.events import Event, ProgressData
 from lastgood.state import NOT_IN_METRICS, Incident, RunState
-from lastgood.wording import age_text, joined, resume_headline, scope_phrase, state_phrase, step_text
+from lastgood.wording import age_text, joined, resume_headline, scope_phrase, state_phrase, step_text, steps_text
 from lastgood_console.components.alert_facts import Alarm, alarm, name_of
 from lastgood_console.components.decision import is_open
 from lastgood_console.components.meters import latest, meters
@@ -39,6 +39,7 @@ class RunRow:
     """A run on the overview. ``alert``: what a standing critical alert says, told in ``words`` too.
 
     ``note``: what else stands beside an open incident, as a run that writes nothing any more.
+    ``unheard``: it is active, and silent or not read any more.
     ``rank``: DECIDE, ALARM (a critical alert stands), WARN, WATCH (recovered, still training), RUNNING or ENDED.
     """
 
@@ -49,6 +50,7 @@ class RunRow:
     incident: Incident | None
     alert: str = ""
     note: str = ""
+    unheard: bool = False
 
     @property
     def open_incidents(self) -> tuple[Incident, ...]:
@@ -95,6 +97,13 @@ def row(
     unread: bool = False,
 ) -> RunRow:
     """Return one run's standing. ``told``: what its alerts say; ``unread``: its folder is gone."""
+    unheard = state.active and (unread or is_silent(state, progress, silent_seconds))
+    return replace(_standing(state, progress, silent_seconds, told, unread), unheard=unheard)
+
+
+def _standing(
+    state: RunState, progress: ProgressData | None, silent_seconds: float, told: Alarm, unread: bool
+) -> RunRow:
     waiting = [i for i in state.incidents if is_open(i)]
     newest = waiting[0] if waiting else state.incidents[0] if state.incidents else None
     alert = told.words if told.critical else ""
@@ -131,7 +140,7 @@ def _trouble(state: RunState, progress: ProgressData | None, silent_seconds: flo
     if silence := _silence(state, progress, silent_seconds):
         return silence + (": it may have ended without a word" if silent_seconds > GONE_AFTER_SECONDS else "")
     late = latest(meters(state, progress))
-    return f"{late.check} is {step_text(late.late_by)} steps late" if late else ""
+    return f"{late.check} is {steps_text(late.late_by)} late" if late else ""
 
 
 def is_silent(state: RunState, progress: ProgressData | None, silent_seconds: float) -> bool:

@@ -1,6 +1,7 @@
 """Checkpoints: from which one to resume a run, and how far each of the others can be trusted."""
 
 from collections.abc import Mapping
+from functools import partial
 
 import streamlit as st
 
@@ -17,11 +18,13 @@ from lastgood_console.components.checkpoints_page import (
 )
 from lastgood_console.components.heads import empty, origin_note, section, unreadable_warning
 from lastgood_console.components.selection import select
-from lastgood_console.components.strip import key_html, layout, strip_html
+from lastgood_console.components.strip import key_html, strip_html
 from lastgood_console.components.tables import MOST_ROWS
 from lastgood_console.export.origin import saves_words
+from lastgood_console.hearing import heard_strip
 from lastgood_console.live import live_head
 from lastgood_console.pause import news
+from lastgood_console.run_head import age_of
 from lastgood_console.shell import (
     OVERVIEW_PAGE,
     address_choice,
@@ -29,6 +32,7 @@ from lastgood_console.shell import (
     link_to_incident,
     no_runs_html,
 )
+from lastgood_console.store import Snapshot
 from lastgood_console.vouch_form import vouch_for
 
 ROW_HEIGHT = 30
@@ -45,10 +49,10 @@ def chooser(states: Mapping[str, RunState], state: RunState) -> None:
         vouch_for(state)
 
 
-def strip(state: RunState) -> None:
+def strip(state: RunState, snapshot: Snapshot, seconds: float) -> None:
     """Draw the counts and the last lineages; the window is that of the newest incident."""
     st.html(counts_html(state))
-    drawn = layout(state, state.incidents[0] if state.incidents else None)
+    drawn = heard_strip(state, state.incidents[0] if state.incidents else None, snapshot, seconds)
     st.html(strip_html(drawn) + key_html(drawn))
 
 
@@ -89,12 +93,12 @@ def page() -> None:
         live_head("No runs.", "", snapshot, seconds)
         st.html(empty(no_runs_html()))
     else:
-        live_head(headline(state), consequence(state), snapshot, seconds)
+        live_head(headline(state), consequence(state), snapshot, seconds, right=partial(age_of, state.run))
         if warning := origin_note(state) + unreadable_warning(state):
             st.html(warning)
         chooser(snapshot.states, state)
         if state.checkpoints or state.failed_saves:
-            strip(state)
+            strip(state, snapshot, seconds)
             trust_table(state)
         elif state.origin == "metrics":
             st.html(counts_html(state) + empty(escape(saves_words(state.trust_counts))))

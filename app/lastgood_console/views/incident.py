@@ -8,7 +8,7 @@ import streamlit as st
 from lastgood.peers import peers
 from lastgood.state import CheckStatus, Incident, LastGood, RunState
 from lastgood.timeline import injected
-from lastgood.wording import age_text, moment, ranks_text, state_phrase, step_text
+from lastgood.wording import age_text, moment, ranks_text, state_phrase, steps_text
 from lastgood_console.acting import act_on
 from lastgood_console.cache import document, peers_picture, step_clock, story_told, trend_picture
 from lastgood_console.characters import escape
@@ -36,13 +36,13 @@ from lastgood_console.components.panels import (
     verdict_html,
 )
 from lastgood_console.components.selection import select
-from lastgood_console.components.strip import key_html, layout, strip_html
+from lastgood_console.components.strip import key_html, strip_html
 from lastgood_console.components.tables import MOST_ROWS, Column, evidence_html, story_html, table_html
 from lastgood_console.components.time_frame import Frame
 from lastgood_console.components.triage import ALARM, WARN
 from lastgood_console.export.formats import FORMATS, render
 from lastgood_console.export.origin import STORY_WORDS, saves_words
-from lastgood_console.hearing import is_unheard, unheard_strip
+from lastgood_console.hearing import heard_strip
 from lastgood_console.live import live_head, live_html
 from lastgood_console.pause import news
 from lastgood_console.run_head import age_of, standing_of
@@ -138,9 +138,7 @@ def first_screen(state: RunState, incident: Incident, snapshot: Snapshot, second
         st.html(warning)
     decision(state, incident)
     reasons_and_advice(state, incident)
-    strip = layout(state, incident)
-    if is_unheard(state, snapshot, seconds):
-        strip = unheard_strip(strip)
+    strip = heard_strip(state, incident, snapshot, seconds)
     st.html(strip_html(strip) + key_html(strip))
 
 
@@ -244,7 +242,7 @@ def show_run(state: RunState, snapshot: Snapshot, seconds: float) -> None:
     steps = state.attempt.last_step if state.attempt else 0
     replay = next((c for c in state.checks if c.check == "replay"), None)
     st.html(f'<div class="lg-caption">{escape(state.run)}</div>')
-    clean = f"No finding in {step_text(steps)} steps."
+    clean = f"No finding in {steps_text(steps)}."
     said = replay_words(replay, steps)
     outside = outside_alerts(snapshot, seconds).of_run(state.run)
     trouble = trouble_words(state, snapshot, outside, seconds)
@@ -256,7 +254,7 @@ def show_run(state: RunState, snapshot: Snapshot, seconds: float) -> None:
     st.html(section("Steps since each check passed") + meters_html(meters(state, snapshot.progress.get(state.run))))
     alerts(outside, seconds)
     if state.checkpoints:
-        strip = layout(state)
+        strip = heard_strip(state, None, snapshot, seconds)
         st.html(strip_html(strip) + key_html(strip))
     checkpoints(state)
 
@@ -281,7 +279,7 @@ def replay_words(replay: CheckStatus | None, steps: int) -> str:
         return f"Replay is off{why}: a wrong gradient would not be seen."
     if replay.last_pass_step < 0:
         return "Replay has not passed yet."
-    return f"Replay last passed {step_text(max(0, steps - replay.last_pass_step))} steps ago."
+    return f"Replay last passed {steps_text(max(0, steps - replay.last_pass_step))} ago."
 
 
 def page() -> None:
