@@ -116,11 +116,10 @@ class Publisher:
             return None, ""
 
     def close(self, timeout: float = 1.0) -> None:
-        """Send what is queued and close the files, in at most ``timeout`` seconds together."""
+        """Close the files, which are the record, and send what is queued, in ``timeout`` seconds together at most."""
         deadline = time.monotonic() + timeout
-        self._writer.close(0.0)
-        self.delivery.close(timeout)
-        self.files.settle(max(0.0, deadline - time.monotonic()))
+        self._writer.close(timeout)
+        self.delivery.close(max(0.0, deadline - time.monotonic()))
 
     def _on_event(self, event: Event) -> None:
         if self.place.rank == 0 and event.type != "progress":
