@@ -171,3 +171,20 @@ def test_accumulation_under_autocast_is_compared_with_its_own_rounding(seen: lis
     assert result["findings"] == 0
     assert result["floor"] == 4 * 2**-7
     assert result["rounds"][1:] == [f"{ONLY}; nothing lies outside"] * 12
+
+
+@pytest.fixture(scope="module")
+def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the first rank of a job of two nodes saw, by case."""
+    arguments = [str(tmp_path_factory.mktemp("two")), "clean,broken_later"]
+    environ = {"LASTGOOD_METRICS_ADDRESS": "127.0.0.1"}
+    return dict(run_ranks(SCRIPT, arguments, nodes=["node-a", "node-b"], environ=environ)[0])
+
+
+def test_two_nodes_compare_numbers_as_well(two_nodes: dict[str, Any]) -> None:
+    assert two_nodes["clean"]["findings"] == []
+    assert {r[2] for r in two_nodes["clean"]["rounds"][1:]} == {f"{ONLY}; nothing lies outside"}
+    findings = two_nodes["broken_later"]["findings"]
+    assert [f["step"] for f in findings] == [60, 80, 100, 120, 120]
+    assert [pairs(f) for f in findings] == [[[0, 1], [1, 0]]] * 5
+    assert all(v["suspects"] == [] for v in two_nodes["broken_later"]["verdicts"])
