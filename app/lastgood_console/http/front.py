@@ -13,6 +13,7 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lastgood_console.http.access import REFUSED, Access
+from lastgood_console.http.lost import page_answer
 from lastgood_console.http.responses import problem
 
 OURS = ("/api", "/healthz", "/metrics")
@@ -43,6 +44,8 @@ class Front:
                 query = scope["query_string"].decode("latin-1")
                 there = RedirectResponse(f"{self._base}/{'?' if query else ''}{query}")
                 return await there(scope, receive, send)
+            if answer := page_answer(scope, path, self._base):
+                return await answer(scope, receive, send)
         await self._app({**scope, "path": self._base + path}, receive, send)
 
 
