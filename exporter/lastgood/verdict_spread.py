@@ -34,7 +34,7 @@ def rule_apart(apart: Sequence[Apart], nodes: Mapping[int, str]) -> Ruling:
     """Return the ruling on a calibrated round: nothing, or a suspicion."""
     if not apart:
         return AGREED
-    told = [text_of(found, nodes) for found in apart[:MOST_TOLD]]
+    told = [_told(found, nodes) for found in apart[:MOST_TOLD]]
     more = [f"The same holds for {len(apart) - len(told)} more pairs."] if len(apart) > len(told) else []
     return Ruling(
         status="suspicious",
@@ -50,6 +50,12 @@ def _in_common(apart: Sequence[Apart], nodes: Mapping[int, str]) -> Sequence[str
     if len(apart) == 1 or not shared:
         return ()
     return (f"All {len(apart)} pairs have {names_of(sorted(shared), nodes)} in common.",)
+
+
+def _told(found: Apart, nodes: Mapping[int, str]) -> str:
+    """Say what holds of a pair without its numbers, so that the next round of the same fault says the same."""
+    owner, partner = names_of([found.owner], nodes), names_of([found.partner], nodes)
+    return f"On a batch of {owner}, {partner} differs by more than the job's repeats explain."
 
 
 def text_of(found: Apart, nodes: Mapping[int, str]) -> str:

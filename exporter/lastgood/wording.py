@@ -245,6 +245,12 @@ def not_deterministic(incident: Incident) -> bool:
     return incident.check == "replay" and not incident.suspects and incident.status not in {"cleared", "suspicious"}
 
 
+def only_numbers(incident: Incident) -> bool:
+    """Tell whether nothing but numbers differ, in a job that does not repeat itself: bits that differ name ranks."""
+    finding = _first(incident)
+    return incident.check == "replay" and incident.status == "suspicious" and not (finding and finding.ranks)
+
+
 def headline(incident: Incident) -> str:
     """Return the sentence that answers "which rank lied?": subject, verb, steps."""
     if not_deterministic(incident):
@@ -307,7 +313,7 @@ def _nameless(incident: Incident) -> str:
             return f"The replicas came to hold {_different(incident)} {when}."
         case "at_rest":
             return f"Weights changed while nobody wrote them {when}."
-        case _ if incident.status == "suspicious":  # of numbers: bits that differ have candidates
+        case _ if only_numbers(incident):
             return f"A gradient may have been wrong {when}: two nodes differ by more than this job's repeats explain."
         case _:
             return f"A wrong gradient was computed {when}."
@@ -442,10 +448,13 @@ def drain_command(node: str, incident: Incident) -> str:
     return f"scontrol update nodename={shlex.quote(node)} state=drain reason={shlex.quote(incident.id)}"
 
 
+_REPEAT_ITSELF: Final = "Make the job repeat itself: same thread count and deterministic kernels on every rank"
+
+
 def advice(incident: Incident) -> tuple[tuple[str, str | None], ...]:
     """Return what to do, first things first: (words, command or None)."""
     if not_deterministic(incident):
-        return (("Make the job repeat itself: same thread count and deterministic kernels on every rank", None),)
+        return ((_REPEAT_ITSELF, None),)
     if incident.status == "cleared":
         return (("Look at the batch and the code of this step; no device needs attention", None),)
     steps: list[tuple[str, str | None]] = []
@@ -464,6 +473,9 @@ def advice(incident: Incident) -> tuple[tuple[str, str | None], ...]:
     steps += [(f"Drain {node}", drain_command(node, incident)) for node in accused]
     if incident.status == "undecided":
         steps.append((_third_node(incident), None))
+    if only_numbers(incident):
+        steps.append(("Leave out the rank that the pairs have in common, and see whether it comes back", None))
+        steps.append((f"{_REPEAT_ITSELF}; then replay can tell who is wrong", None))
     return tuple(steps) or (("Wait for the next replay: it decides", None),)
 
 

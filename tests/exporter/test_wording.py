@@ -52,6 +52,10 @@ def test_a_suspicious_gradient_names_no_rank_and_claims_no_more_than_numbers_say
         "A gradient may have been wrong in steps (50, 100]: two nodes differ by more than this job's repeats explain. "
         "Not yet known why."
     )
+    advice = [words for words, _ in wording.advice(incident)]
+    assert "Wait for the next replay: it decides" not in advice
+    assert advice[-1].endswith("then replay can tell who is wrong")
+    assert "drain" not in str(advice).lower()
 
 
 @pytest.mark.parametrize(
