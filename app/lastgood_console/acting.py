@@ -45,7 +45,10 @@ def _key(part: str, incident: Incident) -> str:
 
 def _form(desk: Desk, incident: Incident, choices: tuple[str, ...]) -> None:
     visitor = this_visitor()
-    st.radio("What to do", choices, format_func=LABELS.__getitem__, key=_key("what", incident), horizontal=True)
+    st.radio(
+        "What to do", choices, format_func=LABELS.__getitem__, key=_key("what", incident), horizontal=True,
+        label_visibility="collapsed",
+    )  # fmt: skip
     if "close" in choices:
         st.html(f'<div class="lg-note">{escape(close_words(incident))}</div>')
     name_field(visitor)

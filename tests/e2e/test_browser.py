@@ -137,6 +137,9 @@ def test_every_name_of_streamlits_own_in_our_styles_still_matches(browser: Brows
         ):
             visit.page.get_by_role("button", name=menu).click()
             visit.page.get_by_role("button", name=button).wait_for()
+            if button == "Save to timeline":
+                visit.page.get_by_role("button", name=button).click()
+                visit.page.get_by_text("Who says so?").wait_for()
             here |= {name for name in streamlit_selectors() if visit.page.locator(name).count()}
             visit.page.keyboard.press("Escape")
         visit.page.goto(console.address + "/")

@@ -31,8 +31,8 @@ MOST_ALERTS: Final = 20
 MOST_OVER: Final = 10
 MOST_BESIDE: Final = 8
 COLUMNS: Final = (
-    Column("Alert", "nowrap"), Column("Severity", "nowrap"), Column("Since (UTC)", "nowrap"), Column("Run", "nowrap"),
-    Column("Node", "nowrap"), Column("What it says", "prose"), Column("From", "nowrap"),
+    Column("Alert", "named"), Column("Severity", "named"), Column("Since (UTC)", "nowrap"), Column("Run", "named"),
+    Column("Node", "named"), Column("What it says", "prose"), Column("From", "nowrap"),
 )  # fmt: skip
 _SEVERITIES: Final[Mapping[str, Symbol]] = {"critical": "critical", "warning": "warning"}
 _STATUSES: Final = {

@@ -19,8 +19,8 @@ from lastgood_console.components.alerts import node_link, severity_mark
 from lastgood_console.components.tables import MOST_ROWS, NOTHING, Column, runbook_link, table_html
 
 COLUMNS: Final = (
-    Column("Alert", "nowrap"), Column("Severity", "nowrap"), Column("State", "nowrap"), Column("Fired (UTC)", "nowrap"),
-    Column("For", "nowrap"), Column("Run", "nowrap"), Column("Node", "nowrap"), Column("Rank", "num"),
+    Column("Alert", "named"), Column("Severity", "named"), Column("State", "nowrap"), Column("Fired (UTC)", "nowrap"),
+    Column("For", "nowrap"), Column("Run", "named"), Column("Node", "named"), Column("Rank", "num"),
     Column("Step", "num"), Column("What it says", "prose"),
 )  # fmt: skip
 

@@ -23,7 +23,7 @@ AROUND: Final = 5
 CHECKPOINTS: Final = (
     Column("Step", "num"), Column("Attempt", "num"), Column("Trust", "nowrap"), Column("Why", "prose"),
     Column("Saved (UTC)", "nowrap"), Column("Parent", "num"), Column("Replica", "nowrap"),
-    Column("Fingerprint", "hex"), Column("Size", "num"), Column("Path"),
+    Column("Fingerprint", "hex"), Column("Size", "num"), Column("Path", "hex"),
 )  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def _checkpoint_row(c: Checkpoint, at: str, state: RunState, resume: LastGood | 
         check_text(c.checks.get("replica")),
         escape(hex_text(c.fingerprint[:16])) or NOTHING,
         bytes_text(c.bytes),
-        f'<span class="lg-hex">{escape(c.path)}</span>',
+        escape(c.path),
     ]
     return (f"lg-tr-lastgood{open_tint}" if good else ""), cells
 
@@ -101,7 +101,7 @@ def _failed_row(f: FailedSave, at: str) -> tuple[str, list[str]]:
         NOTHING,
         check_text(f.checks.get("replica")),
     ]
-    return "", [*cells, NOTHING, NOTHING, f'<span class="lg-hex">{escape(f.path)}</span>']
+    return "", [*cells, NOTHING, NOTHING, escape(f.path)]
 
 
 def parent_text(c: Checkpoint) -> str:

@@ -13,9 +13,9 @@ from lastgood_console.components.tables import NOTHING, Column, table_html
 
 HEADS: Final = ("Device", "Standing", "Accused, 7 days", "Accused, 90 days", "Last seen", "Runs now as")
 COLUMNS: Final = (
-    Column("Node", "nowrap"), Column("GPU", "nowrap"), Column("Slot", "num"), Column("Standing", "nowrap"),
+    Column("Node", "named"), Column("GPU", "named"), Column("Slot", "num"), Column("Standing", "nowrap"),
     Column("Accused, 7 days", "num"), Column("Accused, 90 days", "num"), Column("Last seen", "nowrap"),
-    Column("Runs now as"),
+    Column("Runs now as", "named"),
 )  # fmt: skip
 MOST_SEATS: Final = 2
 MOST_DEVICES: Final = 60

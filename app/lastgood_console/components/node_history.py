@@ -14,7 +14,7 @@ from lastgood_console.components.symbols import status_mark
 from lastgood_console.components.tables import MOST_ROWS, Column, table_html
 
 COLUMNS: Final = (
-    Column("Known (UTC)", "nowrap"), Column("Run", "nowrap"), Column("Incident", "nowrap"), Column("Device", "nowrap"),
+    Column("Known (UTC)", "nowrap"), Column("Run", "named"), Column("Incident", "nowrap"), Column("Device", "named"),
     Column("Rank then", "num"), Column("Verdict", "nowrap"), Column("Check", "nowrap"), Column("Steps", "nowrap"),
     Column("Role", "nowrap"), Column("State", "nowrap"),
 )  # fmt: skip

@@ -20,9 +20,13 @@ from lastgood_console.components.symbols import symbol
 MOST_LINES: Final = 3
 MOST_SAVES: Final = 40
 EDGE: Final = 0.025
+"""A step number nearer to the left edge stands at its right, since it would be cut there."""
+LETTER: Final = 0.0145
+"""The share of the width that one letter of a step number takes where the page is narrow."""
+NAME_ROOM: Final = 25
+"""So many characters of a name at a line's end always have room; a longer name gets more."""
 _HOW: Final = {"completed": "completed ", NOT_IN_METRICS: "ended "}
 """How an attempt came to its end, by the reason; else it stopped."""
-"""A step number nearer to the left edge stands at its right, since it would be cut there."""
 ALWAYS_IN_KEY: Final[tuple[Trust, ...]] = ("trusted", "unverified", "suspect", "tainted")
 
 
@@ -200,7 +204,11 @@ def _bands(window: Window | None, attempts: Sequence[Attempt], rows: dict[int, i
 
 
 def _with_ticks(strip: Strip, gap: float) -> Strip:
-    """Choose the step numbers: the last good one, then the window, then the saves, as far as they do not meet."""
+    """Choose the step numbers: the last good one, then the window, then the saves, as far as they do not meet.
+
+    ``gap``: the smallest share of the width between two of them; long numbers need more.
+    """
+    gap = max(gap, LETTER * len(step_text(strip.high)))
     outside = not (strip.window and strip.window.contained)
     edges = [b.end for b in strip.bands if b.closes] + [b.start for b in strip.bands if b.opens and outside]
     first = [strip.last_good_step] if strip.last_good_step is not None else []
@@ -228,8 +236,14 @@ def strip_html(strip: Strip, *, names: bool = True) -> str:
     parts += [_tick_html(strip, step, height - 18) for step in strip.ticks]
     kind = "lg-strip" if names else "lg-strip lg-strip-list"
     label = escape(spoken(strip), quote=True)
-    plot = f'<div class="lg-strip-plot">{"".join(parts)}</div>'
+    room = f' style="--lg-name-room:{_name_room(strip)}ch"' if names else ""
+    plot = f'<div class="lg-strip-plot"{room}>{"".join(parts)}</div>'
     return f'<div class="{kind}" role="img" aria-label="{label}" style="height:{height}px">{plot}</div>'
+
+
+def _name_room(strip: Strip) -> int:
+    """Return how many characters the longest name at a line's end has: the plot ends so far from the right edge."""
+    return max(NAME_ROOM, *(len(line.name) for line in strip.lines), 0)
 
 
 def spoken(strip: Strip) -> str:

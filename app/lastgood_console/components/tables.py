@@ -28,12 +28,16 @@ from lastgood_console.export.story import split
 
 MOST_ROWS: Final = 200
 NOTHING: Final = "–"
+_BOXED: Final = frozenset({"named", "hex"})
 RULE: Final = {rule.name: rule for rule in RULES}
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's head; ``kind``: "" (text), "num" (right-aligned), "nowrap", "hex" or "prose"."""
+    """A column's head; ``kind``: "" (text), "num" (right-aligned), "nowrap", "named", "hex" or "prose".
+
+    What others have named may be of any length: "named" and "hex" go on in the next line where it is long.
+    """
 
     head: str
     kind: str = ""
@@ -48,8 +52,16 @@ def table_html(columns: Sequence[Column], rows: Iterable[tuple[str, Sequence[str
 
 
 def _row_html(columns: Sequence[Column], classes: str, cells: Sequence[str]) -> str:
-    inner = "".join(f"<td{_class(c)}>{cell}</td>" for c, cell in zip(columns, cells, strict=True))
+    inner = "".join(
+        f"<td{_class(c)}>{_boxed(cell) if c.kind in _BOXED else cell}</td>"
+        for c, cell in zip(columns, cells, strict=True)
+    )
     return f'<tr class="{escape(classes, quote=True)}">{inner}</tr>' if classes else f"<tr>{inner}</tr>"
+
+
+def _boxed(cell: str) -> str:
+    """Return a cell in a box of its own: a cell of a table takes no greatest width."""
+    return f'<div class="lg-box">{cell}</div>'
 
 
 def _class(column: Column) -> str:
@@ -69,7 +81,7 @@ def runbook_link(name: str) -> str:
 
 EVIDENCE: Final = (
     Column("Check", "nowrap"), Column("Result", "nowrap"), Column("Happened", "nowrap"),
-    Column("Known (UTC)", "nowrap"), Column("Subject"), Column("Observed", "hex"), Column("Expected", "hex"),
+    Column("Known (UTC)", "nowrap"), Column("Subject", "named"), Column("Observed", "hex"), Column("Expected", "hex"),
     Column("Evidence", "prose"),
 )  # fmt: skip
 
@@ -112,7 +124,7 @@ STORY: Final = (
     Column("Happened", "nowrap"),
     Column("Known (UTC)", "nowrap"),
     Column("Event", "prose"),
-    Column("By", "nowrap"),
+    Column("By", "named"),
 )
 
 
