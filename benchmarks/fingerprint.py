@@ -1,6 +1,6 @@
 """Measure the fingerprint: which faults it sees, how often it misses, and how fast it reads.
 
-    python benchmarks/fingerprint.py [--quick] [--threads N] [--mebibytes N] [--no-compile]
+    python benchmarks/fingerprint.py [--quick] [--threads N] [--mebibytes N] [--no-compile] [--only PART]
 
 Prints one JSON object:
 
@@ -254,6 +254,7 @@ def main() -> None:
     parser.add_argument("--mebibytes", type=int, default=512)
     parser.add_argument("--no-compile", action="store_true", help="leave the compiled forms out")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--only", choices=("detection", "collisions", "bandwidth"), help="one part of the report")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     torch.manual_seed(0)
@@ -264,12 +265,15 @@ def main() -> None:
         "threads": given.threads,
         "device": given.device,
         "quick": quick,
-        "detection": detection(5 if quick else 300),
-        "collisions": collisions(100_000 if quick else 10_000_000),
-        "bandwidth": bandwidth(
+    }
+    parts: dict[str, Callable[[], Any]] = {
+        "detection": lambda: detection(5 if quick else 300),
+        "collisions": lambda: collisions(100_000 if quick else 10_000_000),
+        "bandwidth": lambda: bandwidth(
             4 if quick else given.mebibytes, 2 if quick else 11, not (quick or given.no_compile), given.device
         ),
     }
+    report |= {name: part() for name, part in parts.items() if given.only in (None, name)}
     print(json.dumps(report, indent=2))
 
 

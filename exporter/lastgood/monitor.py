@@ -383,9 +383,6 @@ class Monitor:
         if self._scaler is not None:
             self._count_scaled_steps(self._scaler)
 
-    def _loss_is_bad(self) -> bool:
-        return self._loss is not None and not bool(torch.isfinite(self._loss))
-
     def _after_backward(self, view: BackwardView) -> None:
         if self._phase != "training" or self._closed:
             return
@@ -515,7 +512,7 @@ class Monitor:
         assert self._local is not None
         step = self.step + 1
         with self.inspector.spending.on("every_step"):
-            view = self._local.view(self._loss_is_bad(), step)
+            view = self._local.view(self._loss, step)
         return self.inspector.after_backward(view, step, audit=True)
 
     def _after_step(self, number: int, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
