@@ -10,10 +10,14 @@ A save that the attempt does not live to see completed is never recorded, whatev
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
+
+from lastgood.comm import World
 
 POLL_SECONDS: Final = 0.1
 
@@ -41,10 +45,31 @@ class Save:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a save's context ended, alike on every rank. ``writers``: the ranks whose save goes on in the background.
+
+    ``token``: no other save of the job has it, whatever else is watched there.
+    """
+
+    problem: str
+    writers: Sequence[int] = ()
+    token: int = 0
+
+
+def agree_on_exit(world: World, ok: bool, goes_on: bool) -> Exit:
+    """Tell each other whether the saving code worked, and whether it goes on in the background. Collective."""
+    rows = world.gather_ints([int(ok), int(goes_on), secrets.randbits(62)])
+    bad = [rank for rank, row in enumerate(rows) if not row[0]]
+    problem = f"rank {', '.join(map(str, bad))} failed" if bad else ""
+    return Exit(problem, [rank for rank, row in enumerate(rows) if row[1]], rows[0][2])
+
+
 class BackgroundSave:
     """One save in the background, as one rank sees it.
 
-    ``wait``: waits for this rank's own future, None on a rank that has none. ``writers``: the ranks that have one.
+    ``key``: no other save has it. ``wait``: waits for this rank's own future, None on a rank that has none.
+    ``writers``: the ranks that have one. ``store``: the job's key-value store.
     ``on_end(problem)``: called once, on rank 0, in a thread; "" when every rank's future ended well.
     """
 

@@ -8,7 +8,7 @@ complete (:mod:`lastgood.background_saves`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lastgood import checkpoints as files
 from lastgood.attendance import Attendance, job_store
-from lastgood.background_saves import BackgroundSave, Save, Wait
+from lastgood.background_saves import BackgroundSave, Exit, Save, Wait, agree_on_exit
 from lastgood.checkpoint_files import tensor_files
 from lastgood.errors import ConfigError, RunDirError
 from lastgood.fingerprint import TensorDigests, digest_tensors
@@ -146,8 +146,31 @@ class Saver:
     @contextmanager
     def save(self, path: Path) -> Iterator[Save]:
         """See :meth:`lastgood.Monitor.checkpoint`."""
-        monitor, blocked = self.monitor, files.Stopwatch()
-        name = relative(path, monitor.session.run_dir)
+        blocked = files.Stopwatch()
+        data, digests = self._enter(path)
+        saving, save = files.Stopwatch(), Save()
+        try:
+            yield save
+        except Exception as error:
+            self._finish(False)
+            self._write("checkpoint.failed", {**data, "reason": f"{type(error).__name__}: {error}"})
+            raise
+        wait, problem = self._completion(save)
+        exit = self._finish(not problem, wait is not None)
+        if exit.problem:
+            self._write("checkpoint.failed", {**data, "reason": problem or exit.problem})
+            return
+        record = self.monitor._guarded(lambda: self._make_record(data, digests), None)
+        data["blocked_seconds"] = blocked.seconds()
+        end = partial(self._end, path, data, record, saving)
+        if exit.writers:
+            self._follow(exit, wait, end)
+        else:
+            end("")
+
+    def _enter(self, path: Path) -> tuple[dict[str, Any], TensorDigests | None]:
+        """Meet, and check what is to be saved. Returns what the event says so far, and the fingerprints."""
+        monitor, name = self.monitor, relative(path, self.monitor.session.run_dir)
         self._saves += 1
         with self._attendance(f"save/{self._saves}", "monitor.checkpoint(path)", partial(self._waits, name)):
             checked = monitor._guarded(self._examine, None)
@@ -157,25 +180,7 @@ class Saver:
             self._write("checkpoint.failed", {**data, "reason": "integrity"})
             monitor.stop(decision)
         self._write("checkpoint.started", data)
-        saving, save = files.Stopwatch(), Save()
-        try:
-            yield save
-        except Exception as error:
-            self._finish(False)
-            self._write("checkpoint.failed", {**data, "reason": f"{type(error).__name__}: {error}"})
-            raise
-        wait, problem = self._completion(save)
-        writers, problem = self._finish(not problem, wait is not None)
-        if problem:
-            self._write("checkpoint.failed", {**data, "reason": problem})
-            return
-        record = monitor._guarded(lambda: self._make_record(data, digests), None)
-        data["blocked_seconds"] = blocked.seconds()
-        end = partial(self._end, path, data, record, saving)
-        if writers:
-            self._follow(writers, wait, end)
-        else:
-            end("")
+        return data, digests
 
     def complete(self) -> None:
         """Wait for the saves that go on in the background, and record them. Collective, at the end of an attempt."""
@@ -192,11 +197,10 @@ class Saver:
         for save in self._background:
             save.finish(max(0.0, deadline - time.monotonic()))
 
-    def _follow(self, writers: Sequence[int], wait: Wait | None, end: Callable[[str], None]) -> None:
+    def _follow(self, exit: Exit, wait: Wait | None, end: Callable[[str], None]) -> None:
         world = self.monitor.world
-        key = f"lastgood/{self.monitor.session.attempt}/saved/{self._saves}"
         store = job_store() if world.size > 1 else None
-        save = BackgroundSave(key, world.rank, writers, wait, store, end)
+        save = BackgroundSave(f"lastgood/saved/{exit.token:x}", world.rank, exit.writers, wait, store, end)
         self._background = [*(s for s in self._background if not s.settled), save]
 
     def _completion(self, save: Save) -> tuple[Wait | None, str]:
@@ -218,22 +222,19 @@ class Saver:
         data |= {"reason": f"waits for rank {', '.join(map(str, missing))}", "missing_ranks": missing}
         self.monitor.publisher.write("checkpoint.started", data, self.monitor.step)
 
-    def _finish(self, ok: bool, goes_on: bool = False) -> tuple[list[int], str]:
-        """Tell each other whether the saving code worked. Collective.
-
-        Returns the ranks whose save goes on in the background, and what went wrong, or "".
-        """
+    def _finish(self, ok: bool, goes_on: bool = False) -> Exit:
+        """Tell each other whether the saving code worked, and whether it goes on in the background. Collective."""
         try:
-            rows = self.monitor.world.gather_ints([int(ok), int(goes_on)])
+            return agree_on_exit(self.monitor.world, ok, goes_on)
         except Exception as error:  # a rank died while saving: its connection is gone
             self.monitor._failed(error)
-            return [], "a rank was lost during the save"
-        bad = [rank for rank, (said, _) in enumerate(rows) if not said]
-        return [r for r, (_, more) in enumerate(rows) if more], f"rank {', '.join(map(str, bad))} failed" if bad else ""
+            return Exit("a rank was lost during the save")
 
     def _make_record(self, data: Mapping[str, Any], digests: TensorDigests | None) -> dict[str, Any] | None:
         """Return what this save held, while the tensors are as they were. Collective where the buffers are sharded."""
         monitor = self.monitor
+        if monitor.world.rank != 0 and not self._is_sharded():
+            return None
         buffers = self._digest(files.named_buffers(monitor.module))
         if digests is None or monitor.world.rank != 0:
             return None

@@ -123,15 +123,16 @@ def test_two_ranks_resume_from_the_shards_of_four(resumed_sharded: Any, saved: s
 
 
 def test_a_save_counts_when_the_last_rank_is_done_and_fails_when_one_fails(tmp_path: Path) -> None:
-    result = job(tmp_path, "late", 2)[0]["late"]
-    assert result["seen"] == [False, True, False, False]
-    assert [told[0] for told in result["told"]] == ["checkpoint.saved", "checkpoint.failed", "checkpoint.saved"]
-    assert result["told"][1][2] == "rank 1: OSError: gone"
+    results = job(tmp_path, "late,late_again", 2)[0]
+    for result in (results["late"], results["late_again"]):
+        assert result["seen"] == [False, True, False, False]
+        assert [told[0] for told in result["told"]] == ["checkpoint.saved", "checkpoint.failed", "checkpoint.saved"]
+        assert result["told"][1][2] == "rank 1: OSError: gone"
 
 
 def test_a_save_that_one_rank_never_completes_delays_no_exit_and_is_given_up(tmp_path: Path) -> None:
     ranks = [rank["dying"] for rank in job(tmp_path, "dying", 2)]
-    assert all(rank["took"] < 1 for rank in ranks), ranks
+    assert all(rank["took"] < 10 for rank in ranks), ranks
     assert ranks[0]["told"] == [["checkpoint.failed", "the attempt ended before the save was complete"]]
 
 
