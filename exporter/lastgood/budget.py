@@ -75,7 +75,7 @@ def adapted(current: Steps, costs: Costs, configured: Steps, budget: float) -> d
 
 
 def _can_grow(costs: Costs, kind: Kind, every: Steps, configured: Steps) -> bool:
-    return every[kind] < LONGEST * configured[kind] and _per_step(costs, kind, every[kind]) > 0
+    return every[kind] < LONGEST * configured[kind] and costs.run.get(kind, 0.0) > 0
 
 
 def _per_step(costs: Costs, kind: Kind, steps: int) -> float:

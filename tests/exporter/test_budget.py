@@ -6,7 +6,7 @@ import dataclasses
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lastgood.budget import KINDS, LONGEST, SLACK, Costs, Kind, adapted, every_step_share, share, stretched
@@ -34,6 +34,7 @@ budgets = st.floats(1e-4, 0.99)
 
 
 @given(costs, steps, budgets)
+@example(Costs(step=1.0, every_step=1.0, run={"replica": 5e-324}), {"replica": 1}, 0.25)
 def test_cadences_keep_to_the_budget_or_are_as_long_as_they_may_be(
     c: Costs, configured: dict[Kind, int], b: float
 ) -> None:
