@@ -31,7 +31,7 @@ class World:
         self.control = self._control_group()
 
     def _control_group(self) -> dist.ProcessGroup | None:
-        """Return a gloo group. Beside NCCL ("cpu:gloo,cuda:nccl") it is one of its own: the job saves over the other."""
+        """Return a gloo group. Beside NCCL ("cpu:gloo,cuda:nccl") it is one of its own: saves use the other."""
         if self.group is None or dist.get_backend(self.group) == "gloo":
             return self.group
         ranks = dist.get_process_group_ranks(self.group)
