@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from lastgood.fingerprint import count_nonfinite
 from lastgood.projection import numbers_of, project
 from lastgood.reduce import BackwardView
+from lastgood.sharded import local
 from lastgood.stepvector import step_mark
 
 
@@ -25,7 +26,7 @@ class LocalWatch:
 
         One host read, and another where a projection is not finite.
         """
-        grads = [numbers_of(p.grad) for p in self.module.parameters() if p.grad is not None]
+        grads = [numbers_of(local(p.grad)) for p in self.module.parameters() if p.grad is not None]
         rows = [torch.stack(project(grad, key=0)) for grad in grads]
         rows.append(_NO_LOSS if loss is None else loss.detach().double().reshape(1).expand(2))
         *read, (seen_loss, _) = torch.stack([row.to(rows[0].device) for row in rows]).tolist()
