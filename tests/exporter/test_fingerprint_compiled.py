@@ -6,13 +6,17 @@ import random
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 from tests.exporter.test_fingerprint import DTYPES, FLOATS, NONCONTIGUOUS, random_bits
 
+import lastgood
 from lastgood import fingerprint as fp
 from lastgood import fingerprint_compiled as compiled
 from lastgood.wrappers import is_compiled, is_compiled_again
@@ -188,6 +192,33 @@ def test_a_backward_thread_takes_what_is_there_and_compiles_nothing(failures: li
     thread.join()
     assert compiled._process.forms == {}
     assert values == both(tensor, lanes=1)[0]
+
+
+def train_one_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, **given: Any) -> None:
+    monitor = lastgood.watch(model, optimizer, **given)
+    try:
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        monitor.close()
+    finally:
+        compiled.configure("off", print)
+    assert monitor.step == 1
+
+
+def test_a_watched_job_hears_once_that_its_checks_are_not_compiled_and_trains_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    compiled._process.forms.clear()
+    registry = CollectorRegistry()
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    others: dict[str, Any] = {"run_dir": tmp_path / "run", "metrics_port": 0, "registry": registry}
+    with pytest.warns(RuntimeWarning, match="checks run without compilation .*no C\\+\\+ compiler") as said:
+        train_one_step(model, optimizer, compile_checks="on", **others)
+    assert sum("without compilation" in str(w.message) for w in said) == 1
+    samples = [s for family in registry.collect() for s in family.samples if "exporter_errors_total" in s.name]
+    assert [s.value for s in samples if s.labels.get("part") == "check"] == [1.0]
 
 
 @pytest.mark.parametrize(
