@@ -138,6 +138,8 @@ class FsdpWatch(ReduceWatch):
             self._then_averaged(group, weight * part, squares, output, averages)
         except Exception as error:
             self._fail(error)
+            if group.replicas > 1 and group.inner.all_reduce_grads and group.place not in self._waiting:
+                self._leave_out(len(self.state.buckets))  # the vector has the same length everywhere
 
     def _then_averaged(self, group: FsdpGroup, part: Tensor, squares: Tensor, output: Tensor, averages: bool) -> None:
         """Begin the bucket of the average between replicas, where there are any."""
@@ -178,13 +180,13 @@ class FsdpWatch(ReduceWatch):
         self.queue()
         if parameter.grad is None:
             return
+        zero = torch.zeros((), dtype=torch.float64, device=self.device)
+        reduced = self.state.buckets.setdefault(0, BucketView(zero, zero)) if self.groups else None
         try:
             grad = numbers_of(local(parameter.grad))
             projection, squares = project(grad, key=0)
-            if self.groups:  # already reduced: which rank made it not finite cannot be told
-                index = len(self.state.buckets)
-                zero = torch.zeros_like(projection)
-                self.state.buckets[index] = BucketView(zero, zero, after=projection * 0)
+            if reduced is not None:  # which rank made it not finite cannot be told
+                reduced.after = projection * 0 if reduced.after is None else reduced.after + projection * 0
                 self._seen.squares.append(squares)
                 return
             view = BucketView(projection, squares)

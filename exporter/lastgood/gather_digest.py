@@ -116,7 +116,12 @@ class GatherDigest:
         step = self.step()
         if step != self._of:
             self._of, self._found, self._failed = step, [], False
-        return step != self._ended and not self._failed and self.due(step)
+        try:
+            return step != self._ended and not self._failed and self.due(step)
+        except Exception as error:
+            self._failed = True
+            self.on_error(error)
+            return False
 
     def _digest(self, tensor: Tensor, name: str, offset: int) -> Tensor | None:
         try:
