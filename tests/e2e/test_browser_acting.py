@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,16 @@ def runs(tmp_path: Path) -> Path:
 @pytest.fixture
 def console(runs: Path) -> Console:
     return Console(runs)
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    """A console in which nobody saves anything."""
+    place = tmp_path_factory.mktemp("untouched")
+    for made in (story(), story(RECOVERED, recovered=True), resumed()):
+        run_directory(place, made)
+    with Console(place) as started:
+        yield started
 
 
 def by_command_line(runs: Path, *words: str) -> None:
@@ -129,9 +140,9 @@ def test_a_double_click_saves_once(browser: Browser, runs: Path, console: Consol
 @pytest.mark.parametrize("width", [1440, 800])
 @pytest.mark.parametrize(("path", "menu", "button"), FORMS)
 def test_why_it_cannot_be_saved_is_in_sight(
-    browser: Browser, console: Console, path: str, menu: str, button: str, width: int
+    browser: Browser, untouched: Console, path: str, menu: str, button: str, width: int
 ) -> None:
-    with console, Visit(browser, console, path, width) as visit:
+    with Visit(browser, untouched, path, width) as visit:
         form = opened(visit, menu)
         form.get_by_role("button", name=button).click()
         said = form.get_by_test_id("stAlert")
@@ -194,9 +205,9 @@ def measured(page: Page, button: Locator) -> dict[str, float]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(("path", "menu", "button"), FORMS)
 def test_the_words_on_a_button_can_be_read_whatever_one_does_to_it(
-    browser: Browser, console: Console, path: str, menu: str, button: str, scheme: Scheme
+    browser: Browser, untouched: Console, path: str, menu: str, button: str, scheme: Scheme
 ) -> None:
-    with console, Visit(browser, console, path, scheme=scheme) as visit:
+    with Visit(browser, untouched, path, scheme=scheme) as visit:
         visit.finished()
         page, pale = visit.page, {}
         for name in (menu, "Pause refresh"):
