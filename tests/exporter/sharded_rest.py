@@ -13,6 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from training_job import armed, case, events, failure, loss_fn, watch
 from ways_job import Job, everything, plain, train
 
+from lastgood import fsdp_watch
 from lastgood.faults import Fault
 
 WRONG_STEP = 4
@@ -157,3 +158,38 @@ def a_replay_that_fails_on_one_rank(root: Path) -> Any:
         with_replays_that_fail(root / "forward", (1,), backward=False),
         with_replays_that_fail(root / "backward", (2,), backward=True),
     ]
+
+
+@case
+def on_one_rank(root: Path) -> Any:
+    torch.manual_seed(0)
+    job = sharded()
+    job.monitor = watch(job.model, job.optimizers[0], root, at_rest_every=2)
+    train(job, plain)
+    with job.monitor.checkpoint(root / "save"):
+        torch.save({}, root / "save")
+    job.monitor.close()
+    return {"passed": sorted(job.monitor.passed), "norms": min(job.monitor.inspector.judge.norms)}
+
+
+@case
+def a_part_that_cannot_be_read(root: Path) -> Any:
+    """On one rank a look at what was reduced raises in the third step; the others must not wait for it."""
+    torch.manual_seed(0)
+    job = sharded(plane)
+    job.monitor = watch(job.model, job.optimizers[0], root)
+    looked = fsdp_watch.project
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        if job.monitor and job.monitor.step + 1 == 3 and dist.get_rank() == 1:
+            raise MemoryError("no room to read it")
+        return looked(*args, **kwargs)
+
+    fsdp_watch.project = broken
+    try:
+        text = failure(lambda: train(job, plain))
+    finally:
+        fsdp_watch.project = looked
+    job.monitor.close()
+    checks = [(e["state_step"], e["result"]) for e in events(root, "check") if e["check"] == "conservation"]
+    return said(root) | {"text": text, "checks": checks, "passed": job.monitor.passed["conservation"]}

@@ -32,7 +32,9 @@ ONE_MESH = (
     "one_copy_is_wrong", "all_copies_are_wrong", "bits_of_a_shard_change_at_rest", "what_cannot_be_watched",
     "a_replay_that_fails_on_one_rank",
 )  # fmt: skip
-TWO_MESHES = ("one_copy_of_a_replica_is_wrong", "one_average_between_replicas_is_wrong")
+TWO_MESHES = (
+    "one_copy_of_a_replica_is_wrong", "one_average_between_replicas_is_wrong", "a_part_that_cannot_be_read",
+)  # fmt: skip
 COMPILED = ("compiled_inside_fsdp", "compiled_around_fsdp")
 PARALLEL = {"replay": "the model is parallel over more than its batches"}
 SEVERAL = "a module has several parameter groups, whose communication cannot be wrapped"
@@ -212,3 +214,17 @@ def test_compiled(of_compiled: dict[str, Any], name: str) -> None:
     result = of_compiled[name]
     assert (result["equal"], result["findings"], result["not_run"]) == (True, [], {})
     assert set(result["passed"]) == CHECKS
+
+
+def test_a_part_that_one_rank_cannot_read_is_not_measured_anywhere(of_hsdp: list[dict[str, Any]]) -> None:
+    for rank in of_hsdp:
+        result = rank["a_part_that_cannot_be_read"]
+        assert (result["text"], result["findings"]) == ("", [])
+        assert result["checks"] == [[3, "not_run"]]
+        assert result["passed"] == 9
+
+
+def test_a_sharded_model_on_one_rank(tmp_path: Path) -> None:
+    (rank,) = run(tmp_path, ["on_one_rank"], 1)
+    assert rank["on_one_rank"]["passed"] == ["at_rest", "finite"]
+    assert rank["on_one_rank"]["norms"] > 0
