@@ -1,10 +1,12 @@
 """Measure what the default checks cost a training step.
 
-    python benchmarks/overhead.py [--quick] [--steps N] [--replica-every N] [--replay-every N] [--at-rest-every N]
+    python benchmarks/overhead.py [--quick] [--sharded] [--steps N] [--replica-every N] [--replay-every N]
+        [--at-rest-every N]
 
-Two ranks of one thread each (gloo, ``DistributedDataParallel``), on two node names so that replay has a partner. Each
-process trains two identical models on identical batches, one watched and one plain, step by step in turn; which comes
-first alternates. So both see the same noise of the machine, and a cost is the median over pairs of neighbours.
+Two ranks of one thread each (gloo, ``DistributedDataParallel``, or ``fully_shard`` with ``--sharded``), on two node
+names so that replay has a partner. Each process trains two identical models on identical batches, one watched and one
+plain, step by step in turn; which comes first alternates. So both see the same noise of the machine, and a cost is the
+median over pairs of neighbours.
 
 A pair is sorted by the checks that ran in it, as the monitor's own counters say; ``state`` is the replica check that
 reads the optimizer state as well, at every ``STATE_EVERY`` steps. The cost of a check is what its pairs
@@ -24,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +35,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from prometheus_client import CollectorRegistry
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -62,6 +67,7 @@ class Settings:
     layers: int = 6
     rows: int = 8
     length: int = 128
+    sharded: bool = False
 
 
 QUICK = Settings(steps=24, replica_every=3, replay_every=6, at_rest_every=4, width=32, layers=1, rows=2, length=16)
@@ -108,13 +114,28 @@ def batch_of(settings: Settings, step: int, rank: int) -> Batch:
     return tokens[:, :-1], tokens[:, 1:]
 
 
+def sharded(model: Model) -> nn.Module:
+    """Shard each layer, and what is around them, over all ranks."""
+    mesh = init_device_mesh("cpu", (WORLD,))
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def here(tensor: Tensor) -> Tensor:
+    """Return what this rank holds of a tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
 class Training:
     """One model with its optimizer. ``loss`` is the plain or the watched way to the loss."""
 
     def __init__(self, settings: Settings, rank: int) -> None:
         torch.manual_seed(0)
         self.settings, self.rank = settings, rank
-        self.model = DistributedDataParallel(Model(settings.width, settings.layers, settings.length))
+        model = Model(settings.width, settings.layers, settings.length)
+        self.model = sharded(model) if settings.sharded else DistributedDataParallel(model)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
         self.loss: Callable[[Any], Any] = lambda batch: loss_of(self.model, batch)
 
@@ -174,7 +195,7 @@ def measure(settings: Settings, rank: int, run_dir: str) -> dict[str, Any]:
         "pairs": pairs,
         "runs": runs,
         "parameters": sum(p.numel() for p in plain.model.parameters()),
-        "same_weights": all(torch.equal(a, b) for a, b in both),
+        "same_weights": all(torch.equal(here(a), here(b)) for a, b in both),
     }
 
 
@@ -207,6 +228,7 @@ def report(settings: Settings, ranks: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "torch": torch.__version__,
         "ranks": WORLD,
+        "wrapper": "fully_shard" if settings.sharded else "DistributedDataParallel",
         "threads_per_rank": 1,
         "parameters": ranks[0]["parameters"],
         "tokens_per_rank_and_step": settings.rows * settings.length,
@@ -267,10 +289,10 @@ def shares(pairs: list[Pair], seconds: Callable[[Cost], float]) -> dict[str, Any
 
 def settings_from(given: argparse.Namespace) -> Settings:
     if given.quick:
-        return QUICK
+        return replace(QUICK, sharded=given.sharded)
     return Settings(
         steps=given.steps, replica_every=given.replica_every, replay_every=given.replay_every,
-        at_rest_every=given.at_rest_every,
+        at_rest_every=given.at_rest_every, sharded=given.sharded,
     )  # fmt: skip
 
 
@@ -278,6 +300,9 @@ def main() -> int:
     default = Settings()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a smoke test in seconds; its numbers are no measurement")
+    parser.add_argument(
+        "--sharded", action="store_true", help="shard the model with fully_shard instead of wrapping it"
+    )
     parser.add_argument("--steps", type=int, default=default.steps)
     parser.add_argument("--replica-every", type=int, default=default.replica_every)
     parser.add_argument("--replay-every", type=int, default=default.replay_every)

@@ -37,8 +37,10 @@ def test_the_fingerprint_sees_every_fault_class_where_an_xor_is_blind() -> None:
 
 @pytest.mark.slow
 @pytest.mark.torchrun
-def test_every_default_check_runs_while_its_cost_is_measured() -> None:
-    report = report_of("overhead.py", "--quick")
+@pytest.mark.parametrize("wrapper", ["DistributedDataParallel", "fully_shard"])
+def test_every_default_check_runs_while_its_cost_is_measured(wrapper: str) -> None:
+    report = report_of("overhead.py", "--quick", *(["--sharded"] if wrapper == "fully_shard" else []))
+    assert report["wrapper"] == wrapper
     assert set(report["runs"]) == {"finite", "conservation", "replica", "replay", "at_rest"}
     assert min(report["runs"].values()) > 0
     assert report["same_weights_as_unwatched"]
