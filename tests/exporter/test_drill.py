@@ -126,7 +126,10 @@ def test_a_part_of_a_plan_keeps_what_it_is_compared_to() -> None:
 
 def test_controls_have_as_many_steps_as_asked() -> None:
     plan = make_plan(0, 3, dataclasses.replace(QUICK, controls=2500))
-    assert [t.steps for t in plan if t.name.startswith("control")] == [1000, 1000, 500]
+    controls = [t for t in plan if t.name.startswith("control")]
+    for sort in ("clean", "sharded"):
+        assert [t.steps for t in controls if t.sort == sort] == [1000, 1000, 500]
+    assert {t.sort for t in controls} == {"clean", "sharded"}
 
 
 # what must be found

@@ -14,8 +14,9 @@ from typing import Any, Final, Literal, get_args
 
 from lastgood.fault_specs import KINDS, LAYER_SITES, Fault, When
 
-Sort = Literal["fault", "clean", "threads", "unordered", "plain"]
-"""``threads``: each rank has another number of threads. ``unordered``: a reduction in another order at every run.
+Sort = Literal["fault", "clean", "sharded", "threads", "unordered", "plain"]
+"""``sharded``: clean, under ``fully_shard``. ``threads``: each rank has another number of threads. ``unordered``: a
+reduction in another order at every run.
 ``plain``: a user's script without any check."""
 
 ROWS: Final[Mapping[str, tuple[str, str]]] = {
@@ -100,7 +101,7 @@ class Size:
     every_when: bool = False
     references: int = 2
     controls: int = 0
-    """Further clean steps."""
+    """Further clean steps under each wrapper."""
 
 
 QUICK: Final = Size()
@@ -214,10 +215,12 @@ def _controls(seed: int, size: Size) -> Iterator[Trial]:
     """Yield jobs that are not deterministic, and the further clean steps, in trials of at most so many."""
     yield Trial(name="threads", row=CONTROL, kind="other thread counts", sort="threads", seed=seed * 100 + 71)
     yield Trial(name="unordered", row=CONTROL, kind="unordered reduction", sort="unordered", seed=seed * 100 + 72)
+    yield Trial(name="sharded", row=CONTROL, kind="fully_shard", sort="sharded", seed=seed * 100 + 73)
     for number, begin in enumerate(range(0, size.controls, CONTROL_STEPS)):
         steps = min(CONTROL_STEPS, size.controls - begin)
-        yield Trial(name=f"control-{number + 1}", row=CONTROL, kind="clean", sort="clean", steps=steps,
-                    seed=seed * 100 + 80 + number, save_every=250)  # fmt: skip
+        facts: dict[str, Any] = {"steps": steps, "seed": seed * 100 + 80 + number, "save_every": 250}
+        yield Trial(name=f"control-{number + 1}", row=CONTROL, kind="clean", sort="clean", **facts)
+        yield Trial(name=f"control-sharded-{number + 1}", row=CONTROL, kind="fully_shard", sort="sharded", **facts)
 
 
 def plan_data(trials: Sequence[Trial]) -> list[dict[str, Any]]:

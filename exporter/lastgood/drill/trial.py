@@ -19,6 +19,9 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW, Optimizer
 
@@ -64,6 +67,10 @@ def _threads(count: int) -> Iterator[None]:
 def _model(trial: Trial) -> tuple[CharacterTransformer, Optimizer]:
     torch.manual_seed(trial.seed)
     model = CharacterTransformer(WIDTH, blocks=1, heads=2, dropout=0.0 if trial.sort == "unordered" else DROPOUT)
+    if trial.sort == "sharded":
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        for part in (*model.blocks, model):
+            fully_shard(part, mesh=mesh)
     return model, AdamW(model.parameters(), lr=3e-3)
 
 
@@ -72,7 +79,7 @@ def _watch(
 ) -> tuple[Monitor, Injector | None]:
     injector = _injector(trial, model)
     monitor = lastgood.watch(
-        DistributedDataParallel(model),
+        model if trial.sort == "sharded" else DistributedDataParallel(model),
         optimizer,
         run_dir=folder / trial.name,
         run=trial.name,
@@ -179,6 +186,8 @@ class Witness:
     def look(self) -> None:
         """Keep the local gradient of the backward that comes; a replay's later one is not the training's."""
         self._seen = {}
+        if self.trial.sort == "sharded":  # a hook would be on a shard
+            return
         for name, parameter in self.model.named_parameters():
 
             def keep(gradient: Tensor, name: str = name) -> None:
@@ -192,7 +201,7 @@ class Witness:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
-        if self.trial.sort == "unordered":  # it never repeats itself: that is no fault
+        if self.trial.sort in ("unordered", "sharded"):  # the one never repeats itself, the other not on its own
             return
         armed = self._injector is not None and self._injector.armed
         if self._injector is not None:
@@ -244,9 +253,9 @@ class Witness:
 
 
 def digest(tensors: Iterable[Tensor]) -> str:
-    """Return a digest of the bytes of contiguous CPU tensors."""
+    """Return a digest of the bytes of contiguous CPU tensors, or of what this rank holds of them."""
     total = hashlib.blake2b(digest_size=8)
     for tensor in tensors:
-        whole = tensor.detach().contiguous()
+        whole = (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach().contiguous()
         total.update(ctypes.string_at(whole.data_ptr(), whole.numel() * whole.element_size()))
     return total.hexdigest()
