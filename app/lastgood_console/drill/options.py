@@ -89,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--full", action="store_true", help="every site with every kind of fault, transient, intermittent and "
         "permanent, several times; up to 45 minutes")  # fmt: skip
     add("--controls", type=int, default=0, metavar="STEPS", help="clean steps beside those of the drill, in jobs of "
-        "1,000")  # fmt: skip
+        "1,000, and as many with a sharded model")  # fmt: skip
     add("--only", default="", metavar="TEXT", help="only trials with TEXT in their name, and what they are compared to")
     add("--json", type=Path, metavar="FILE", help="write every trial and all sums as JSON")
     add("--html", type=Path, metavar="FILE", help="write one picture, a file of its own that needs nothing else")
