@@ -58,7 +58,7 @@ def expect_nothing(page: Page) -> None:
 def test_a_link_to_an_incident_leads_past_the_sign_in_to_it_and_the_sign_out_away(
     browser: Browser, provider: Provider, console: Console, width: int, scheme: Scheme
 ) -> None:
-    with Visit(browser, console, "/nothing", width, scheme) as visit:
+    with Visit(browser, console, "/nodes", width, scheme) as visit:
         page, heard = visit.page, bytearray()
         page.on("websocket", lambda opened: opened.on("framereceived", lambda frame: heard.extend(as_bytes(frame))))
         page.goto(console.address + INCIDENT)
