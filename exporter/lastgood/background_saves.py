@@ -20,6 +20,8 @@ from typing import Any, Final
 from lastgood.comm import World
 
 POLL_SECONDS: Final = 0.1
+GRACE_SECONDS: Final = 0.3
+"""How long an end waits for the thread that follows a future to see that it has ended."""
 
 Wait = Callable[[], object]
 
@@ -96,8 +98,9 @@ class BackgroundSave:
 
     def finish(self, seconds: float) -> None:
         """Let what is complete be recorded, for at most ``seconds``; what is not complete by then never is."""
-        if self._own.is_set():
-            self._settled.wait(seconds)
+        deadline = time.monotonic() + seconds
+        if self._own.wait(min(seconds, GRACE_SECONDS)):
+            self._settled.wait(max(0.0, deadline - time.monotonic()))
         if self._take():
             self._end("the attempt ended before the save was complete")
 
