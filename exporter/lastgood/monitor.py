@@ -341,6 +341,14 @@ class Monitor:
 
     def _attach(self) -> None:
         atexit.register(self._at_exit)
+        heard: dict[str, Any] = {
+            "on_backward": self._after_backward,
+            "on_unchecked": self._unchecked,
+            "on_error": lambda error: self._failed(error),
+            "injector": self.injector,
+            "step": lambda: self.step + 1,
+            "spending": self.inspector.spending,
+        }
         if self._shards is not None:
             self._reduce = FsdpWatch(
                 self.module,
@@ -348,12 +356,7 @@ class Monitor:
                 self.world,
                 self.session.nodes,
                 flags=lambda: (self._loss, False, self.step + 1),
-                on_backward=self._after_backward,
-                on_unchecked=self._unchecked,
-                on_error=lambda error: self._failed(error),
-                injector=self.injector,
-                step=lambda: self.step + 1,
-                spending=self.inspector.spending,
+                **heard,
             )
         elif self._ddp is not None and self.world.size > 1:
             readback = readback_for(self.session.device)
@@ -362,16 +365,11 @@ class Monitor:
                 self._ddp,
                 self.world,
                 flags=lambda: (self._loss, self.inspector.previous_odd, self.step + 1),
-                on_backward=self._after_backward,
-                on_unchecked=self._unchecked,
-                on_error=lambda error: self._failed(error),
-                injector=self.injector,
-                step=lambda: self.step + 1,
                 plain=not name_of(self._ddp),
                 lossless=self._lossless,
                 readback=readback if late else None,
                 late=late,
-                spending=self.inspector.spending,
+                **heard,
             )
             if not self._reduce.measures:
                 self.inspector.why_not.setdefault("conservation", "the job has a communication hook of its own")

@@ -249,10 +249,8 @@ def _beginning(facts: Facts, why: str) -> LastGood:
     """Return what the newest lineage began from: step 0, or a checkpoint that is none of the run's own."""
     attempts = facts.attempts
     newest = max(attempts, default=None)
-    if newest is None:
-        return LastGood(-1, -1, "", "missing", f"{why}. Resume is possible from step 0 only.")
-    first = attempts[segments(attempts, Point(newest, sys.maxsize))[0].attempt]
-    if from_nothing(first):
+    first = None if newest is None else attempts[segments(attempts, Point(newest, sys.maxsize))[0].attempt]
+    if first is None or from_nothing(first):
         return LastGood(-1, -1, "", "missing", f"{why}. Resume is possible from step 0 only.")
     if not first.from_step:
         return LastGood(first.number, -1, "", "missing", f"{why}. What attempt {first.number} began from is not known.")

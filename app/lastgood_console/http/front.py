@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
-from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lastgood_console.http.access import REFUSED, Access
-from lastgood_console.http.lost import page_answer
+from lastgood_console.http.lost import led_to, page_answer
 from lastgood_console.http.responses import problem
 
 OURS = ("/api", "/healthz", "/metrics")
@@ -41,9 +40,7 @@ class Front:
             if closed and not self._access.may_read(HTTPConnection(scope)):
                 return await problem(401, REFUSED)(scope, receive, send)
             if self._base and scope["path"] == self._base:  # links on a page are relative: its folder must be named
-                query = scope["query_string"].decode("latin-1")
-                there = RedirectResponse(f"{self._base}/{'?' if query else ''}{query}")
-                return await there(scope, receive, send)
+                return await led_to(scope, f"{self._base}/")(scope, receive, send)
             if answer := page_answer(scope, path, self._base):
                 return await answer(scope, receive, send)
         await self._app({**scope, "path": self._base + path}, receive, send)

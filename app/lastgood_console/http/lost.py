@@ -29,11 +29,12 @@ def page_answer(scope: Scope, path: str, base: str) -> Response | None:
     if scope["method"] not in ("GET", "HEAD") or "text/html" not in Headers(scope=scope).get("accept", ""):
         return None
     if name in PAGES:  # links on a page are relative: a slash at its end would put them into a folder
-        return None if path in ("/", f"/{name}") else _to_page(scope, f"{base}/{name}")
+        return None if path in ("/", f"/{name}") else led_to(scope, f"{base}/{name}")
     return None if name.partition("/")[0] in NO_PAGES else _lost(base)
 
 
-def _to_page(scope: Scope, place: str) -> Response:
+def led_to(scope: Scope, place: str) -> Response:
+    """Return the answer that leads a browser to another path, with the query that it has."""
     query = scope["query_string"].decode("latin-1")
     return RedirectResponse(f"{place}{'?' if query else ''}{query}")
 
