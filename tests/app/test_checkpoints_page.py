@@ -113,9 +113,10 @@ def test_beside_an_incident_stand_the_newest_saves_and_those_around_the_resume_p
 
 
 def test_empty_states_say_what_to_do() -> None:
-    assert "Nothing saved yet. Resume is possible from step 0 only." in shown(
-        open_page(states.empty(), page="checkpoints")
-    )
+    said = shown(open_page(states.empty(), page="checkpoints"))
+    assert said.startswith("just-started has saved nothing yet. Resume is possible from step 0 only.")
+    assert "Nothing saved yet: wrap saves in with monitor.checkpoint(path): and they are listed here." in said
+    assert said.count("Resume is possible") == 1, "a reason is said once"
     assert "Start one with lastgood demo" in shown(open_page(page="checkpoints"))
 
 

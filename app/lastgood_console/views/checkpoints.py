@@ -103,7 +103,7 @@ def page() -> None:
         elif state.origin == "metrics":
             st.html(counts_html(state) + empty(escape(saves_words(state.trust_counts))))
         else:
-            st.html(empty(f"{escape(state.last_good.reason)} Wrap saves in "
+            st.html(empty("Nothing saved yet: wrap saves in "
                           "<code>with monitor.checkpoint(path):</code> and they are listed here."))  # fmt: skip
 
 
