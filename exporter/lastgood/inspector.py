@@ -26,6 +26,7 @@ from lastgood.fingerprint import TensorDigests, hex64
 from lastgood.judge import PROCEED, Decision, Judge
 from lastgood.late import Armed
 from lastgood.notice import warn
+from lastgood.pair_evidence import pair_evidence
 from lastgood.pairing import partners
 from lastgood.projection import tolerance
 from lastgood.recorder import Recorder
@@ -35,9 +36,8 @@ from lastgood.replica import Comparison, belongs_to, compare, optimizer_state, t
 from lastgood.session import Session
 from lastgood.sharded import digest_whole, locally
 from lastgood.sharded_replicas import ShardedReplicas
-from lastgood.stepvector import FLAGS, StepFacts, Tolerance, odd_ranks, relative, unpack
+from lastgood.stepvector import FLAGS, StepFacts, Tolerance, odd_ranks, relative, stand_out, unpack
 from lastgood.verdict import (
-    Dispute,
     Ruling,
     arbitrate,
     confirmed_ranks,
@@ -171,8 +171,7 @@ class Inspector:
 
     def arm(self, dtype: torch.dtype | None) -> Armed:
         """Return what keeps the step in progress out of the weights before its numbers are read."""
-        if dtype is not None and self.tolerance is None:
-            self.tolerance = Tolerance(tolerance(dtype))
+        self._learn_tolerance(dtype)
         checked = "conservation" not in self.why_not
         proven = not self._promised or "conservation" in self.judge.passed
         return Armed(
@@ -204,7 +203,7 @@ class Inspector:
                 "The ranks are at different optimizer steps: no check ran. Call monitor.resume on all ranks."
             )
             return None
-        self._learn_tolerance(view)
+        self._learn_tolerance(view.dtype)
         decision = self._numbers(view, facts, step)
         if decision.action == "proceed":
             self.judge.skipped_in_a_row = 0
@@ -249,9 +248,9 @@ class Inspector:
                 self.tolerance.watch(facts.ratios)
         return PROCEED
 
-    def _learn_tolerance(self, view: BackwardView) -> None:
-        if self.tolerance is None and view.dtype is not None:
-            self.tolerance = Tolerance(tolerance(view.dtype))
+    def _learn_tolerance(self, dtype: torch.dtype | None) -> None:
+        if self.tolerance is None and dtype is not None:
+            self.tolerance = Tolerance(tolerance(dtype))
 
     def _own_odd(self, view: BackwardView, facts: StepFacts, limit: float) -> bool:
         """Tell whether this rank's own reduced result is off, which the sum over many ranks may hide."""
@@ -326,7 +325,7 @@ class Inspector:
             odd, ruling = view.shards.rule(bucket, facts, limit)
         else:
             afters = [row[0] for row in self.world.gather_floats([view.own[3 * bucket + 1]])]
-            odd = _stand_out(afters, odd_ranks(afters, facts.expected[bucket], facts.scales[bucket], limit))
+            odd = stand_out(afters, odd_ranks(afters, facts.expected[bucket], facts.scales[bucket], limit))
             ruling = rule_conservation(odd, self.world.size, self.judge.nodes, bucket)
         found = self.judge.finding(
             "conservation",
@@ -576,7 +575,7 @@ class Inspector:
             tensor=round_.tensors.get(lead.owner),
             observed=hex64(observed),
             expected=hex64(expected),
-            evidence=[_pair_evidence(d) for d in round_.disputes],
+            evidence=[pair_evidence(d) for d in round_.disputes],
         )
         return self.judge.publish("replay", ruling, [found])
 
@@ -627,29 +626,3 @@ class Inspector:
         judged = self._judge_replay(round_, phase, step)
         ran = round_.ran and self.replayer is not None
         return judged, ("passed" if judged is PROCEED else "failed") if ran else "not_run"
-
-
-def _stand_out(afters: Sequence[float], odd: Sequence[int]) -> list[int]:
-    """Return the ranks that hold another result than the others; none when all hold the same wrong one."""
-    if len(odd) < len(afters):
-        return list(odd)
-    values = [v if math.isfinite(v) else math.inf for v in afters]
-    common = max(set(values), key=values.count)
-    return [r for r, value in enumerate(values) if value != common]
-
-
-def _pair_evidence(dispute: Dispute) -> dict[str, object]:
-    side = "" if dispute.arbiter is None else f" Rank {dispute.arbiter} was asked."
-    return {
-        "kind": "replay",
-        "text": f"Rank {dispute.partner} ran a batch of rank {dispute.owner} and got another gradient.{side}",
-        "owner": dispute.owner,
-        "partner": dispute.partner,
-        "arbiter": dispute.arbiter,
-        "owner_first": hex64(dispute.owner_first),
-        "owner_second": None if dispute.owner_second is None else hex64(dispute.owner_second),
-        "partner_first": hex64(dispute.partner_first),
-        "partner_second": None if dispute.partner_second is None else hex64(dispute.partner_second),
-        "arbiter_first": None if dispute.arbiter_first is None else hex64(dispute.arbiter_first),
-        "second_batch_odd": dispute.second_batch_odd,
-    }

@@ -28,10 +28,10 @@ from torch.optim import LBFGS, Optimizer
 
 from lastgood import config as settings_of
 from lastgood import fingerprint_compiled
+from lastgood.admissible import is_sharded_model, require_alike, require_wrapper
 from lastgood.background_saves import Save
 from lastgood.comm import World
 from lastgood.errors import ConfigError, IntegrityError
-from lastgood.fingerprint import key_of
 from lastgood.fsdp_groups import groups_of
 from lastgood.fsdp_watch import FsdpWatch, unmeasurable
 from lastgood.gather_digest import GatherDigest, ungatherable
@@ -49,7 +49,6 @@ from lastgood.reduce import BackwardView, ReduceWatch
 from lastgood.replica import ignored_by
 from lastgood.saver import Saver
 from lastgood.session import Session
-from lastgood.sharded import is_sharded
 from lastgood.sharded_replay import ShardedReplayer, unreplayable
 from lastgood.sharded_replicas import ShardedReplicas
 from lastgood.user_hook import is_lossless, limits, name_of
@@ -86,8 +85,8 @@ def watch(
     module, ddp = innermost(model), ddp_of(model)
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
     world = World(ddp.process_group if ddp is not None else None)
-    _require_wrapper(model, world, optimizers)
-    _require_alike(world, module)
+    require_wrapper(model, world, optimizers)
+    require_alike(world, module)
     named = bool(settings.get("run") or os.environ.get("LASTGOOD_RUN"))
     session = Session(config, world, device, registry, named=named)
     return Monitor(
@@ -318,7 +317,7 @@ class Monitor:
 
     def _sharded_replicas(self) -> ShardedReplicas | None:
         """Return what compares the ranks of a sharded model; None for any other. Collective."""
-        if not _is_sharded(self.module) or self.world.size == 1:
+        if not is_sharded_model(self.module) or self.world.size == 1:
             return None
         seen = not ungatherable(self._groups)
         gathers = GatherDigest(self._groups, lambda: self.step + 1, self._failed) if seen else None
@@ -579,27 +578,3 @@ class Monitor:
     def _failed(self, error: Exception) -> None:
         self.metrics.error("check")
         warn(f"a check could not run ({type(error).__name__}: {error}). Training goes on.")
-
-
-def _is_sharded(module: nn.Module) -> bool:
-    return bool(groups_of(module)) or any(is_sharded(parameter) for parameter in module.parameters())
-
-
-def _require_alike(world: World, module: nn.Module) -> None:
-    """Refuse a job whose ranks hold different parts of a model (pipeline parallel): they could not be compared."""
-    if not _is_sharded(module):
-        return
-    parts = [(n, tuple(p.shape)) for n, p in module.named_parameters()]
-    groups = [(group.name, group.shards, group.replicas) for group in groups_of(module)]
-    if not world.equal(key_of(f"{parts} {groups}")):
-        raise ConfigError("the ranks hold different parts of a model (pipeline parallel): lastgood cannot watch it yet")
-
-
-def _require_wrapper(model: nn.Module, world: World, optimizers: Sequence[Optimizer]) -> None:
-    if world.size > 1 and ddp_of(model) is None and not _is_sharded(innermost(model)):
-        raise ConfigError(
-            f"model is a {type(model).__name__} in a job of {world.size} ranks: wrap it in DistributedDataParallel, "
-            "or shard it with fully_shard, before lastgood.watch"
-        )
-    if not optimizers:
-        raise ConfigError("optimizer is empty: pass the optimizer, or a list of them")

@@ -100,6 +100,15 @@ def odd_ranks(afters: Sequence[float], expected: float, scale: float, tolerance:
     return [r for r, after in enumerate(afters) if not relative(expected, after, scale) <= tolerance]
 
 
+def stand_out(afters: Sequence[float], odd: Sequence[int]) -> list[int]:
+    """Return the ranks that hold another result than the others; none when all hold the same wrong one."""
+    if len(odd) < len(afters):
+        return list(odd)
+    values = [v if math.isfinite(v) else math.inf for v in afters]
+    common = max(set(values), key=values.count)
+    return [r for r, value in enumerate(values) if value != common]
+
+
 class Tolerance:
     """The conservation tolerance of a job, raised by at most tenfold after watching its first clean steps.
 
