@@ -2,7 +2,8 @@
 
 Every 20 steps the ranks take the maximum of what each of them measured (:mod:`lastgood.spending`): a maximum is exact
 in whatever order it is taken, so all ranks hold the same bytes, and :mod:`lastgood.budget` makes the same cadences of
-them. Without a budget nothing is exchanged, no cadence changes, and the share is this rank's own.
+them. The look begins at one place and ends at a later one, the same on every rank, so that nobody waits for the
+numbers of the others. Without a budget nothing is exchanged, no cadence changes, and the share is this rank's own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from lastgood import budget as plan
 from lastgood.budget import KINDS, Costs, Kind
 from lastgood.comm import World
 from lastgood.config import Config
+from lastgood.readback import Here, Pending
 from lastgood.spending import Spending
+from lastgood.stopwatch import Stopwatch
 
 REVIEW_EVERY: Final = 20
 REMEMBERED: Final = 3
@@ -35,11 +38,16 @@ _UNKNOWN: Final = -math.inf
 
 
 class Cadences:
-    """The cadences in force. ``why_not``: check -> why it cannot run; the same on every rank at every moment."""
+    """The cadences in force. ``why_not``: check -> why it cannot run; the same on every rank at every moment.
 
-    def __init__(self, config: Config, world: World, why_not: Mapping[str, str]) -> None:
+    ``stopwatch``: how costs are measured; by the host's clock without one.
+    """
+
+    def __init__(
+        self, config: Config, world: World, why_not: Mapping[str, str], stopwatch: Stopwatch | None = None
+    ) -> None:
         self.budget = config.budget
-        self.spending = Spending()
+        self.spending = Spending(stopwatch)
         self.costs: Costs | None = None
         self.calibrated = False
         """Whether replay compares numbers although it counts as one that does not run."""
@@ -50,6 +58,7 @@ class Cadences:
         }  # fmt: skip
         self._every = dict(self._configured)
         self._seen: dict[str, deque[float]] = {}
+        self._coming: Pending | None = None  # the costs of a look that has begun
 
     def every(self, kind: Kind) -> int:
         """Return the steps between two runs now; 0 for a check that does not run."""
@@ -79,9 +88,21 @@ class Cadences:
         alone = plan.every_step_share(self.costs)
         return alone if alone > self.budget else None
 
-    def review(self) -> dict[str, Any] | None:
-        """Look at the costs and adapt; return ``CadenceData`` where a cadence changed. Collective with a budget."""
-        self.costs = self._costs()
+    def begin_review(self) -> None:
+        """Begin to look at the costs. Collective with a budget."""
+        taken = self.spending.take()
+        numbers = [_UNKNOWN] * (2 + len(KINDS))
+        if taken is not None:
+            numbers = [-taken.step, taken.every_step, *(taken.run.get(kind, _UNKNOWN) for kind in KINDS)]
+        vector = torch.tensor(numbers, dtype=torch.float64)
+        self._coming = Here(vector) if self.budget is None else self._world.max_later(vector)
+
+    def end_review(self) -> dict[str, Any] | None:
+        """Go on with what the costs demand, on all ranks at one place; ``CadenceData`` where a cadence changed."""
+        coming, self._coming = self._coming, None
+        if coming is None:
+            return None
+        self.costs = self._costs(coming.numbers())
         if self.budget is None or self.costs is None:
             return None
         before, configured = self._running(self._every), self._running(self._configured)
@@ -94,14 +115,8 @@ class Cadences:
     def _running(self, every: Mapping[Kind, int]) -> dict[Kind, int]:
         return {kind: every[kind] for kind in KINDS if self.every(kind)}
 
-    def _costs(self) -> Costs | None:
+    def _costs(self, numbers: list[float]) -> Costs | None:
         """Return the costs that count now: the middle of the last reviews."""
-        taken = self.spending.take()
-        numbers = [_UNKNOWN] * (2 + len(KINDS))
-        if taken is not None:
-            numbers = [-taken.step, taken.every_step, *(taken.run.get(kind, _UNKNOWN) for kind in KINDS)]
-        if self.budget is not None:
-            numbers = self._world.max_(torch.tensor(numbers, dtype=torch.float64)).tolist()
         for name, number in zip(("step", "every_step", *KINDS), numbers, strict=True):
             if number > _UNKNOWN:
                 self._seen.setdefault(name, deque(maxlen=REMEMBERED)).append(number)

@@ -18,6 +18,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from lastgood.readback import Exchanged, Here, Pending
+
 _USUAL_TIMEOUT: Final = timedelta(minutes=10)
 
 
@@ -49,6 +51,13 @@ class World:
         if self.size > 1:
             dist.all_reduce(vector, op=dist.ReduceOp.MAX, group=self.control)
         return vector
+
+    def max_later(self, vector: Tensor) -> Pending:
+        """Begin to take the elementwise maximum over the ranks (a CPU tensor), to be read at a later place of all."""
+        if self.size == 1:
+            return Here(vector)
+        work = dist.all_reduce(vector, op=dist.ReduceOp.MAX, group=self.control, async_op=True)
+        return Exchanged(vector, work)
 
     def gather(self, vector: Tensor) -> Tensor:
         """Return [size, n] from every rank's ``vector`` [n] (a CPU tensor, same dtype and length everywhere)."""

@@ -6,6 +6,9 @@ so the sum over the ranks' parts can be compared with it in the one vector of th
 ``DistributedDataParallel``. With replicas (HSDP) the parts are averaged once more, between the ranks that hold the
 same part: that is a bucket of its own, projected before it and in torch's all-reduce hook after it.
 
+On a GPU torch runs all this on a stream of its own, beside the backward: a part is read there before torch goes on to
+scale it in place, and nothing else has to wait.
+
 A backward that accumulates without a reduce (``set_requires_gradient_sync(False)``) is seen with the one that reduces.
 Where the communication cannot be wrapped, the reduced gradient alone is read, and conservation does not run.
 
@@ -28,7 +31,7 @@ from lastgood.comm import World
 from lastgood.fingerprint import count_nonfinite
 from lastgood.fsdp_groups import FsdpGroup
 from lastgood.projection import numbers_of, project
-from lastgood.reduce import NORM_EVERY, BackwardView, BucketView, ReduceWatch
+from lastgood.reduce import NORM_EVERY, BackwardView, BucketView, ReduceWatch, SentStep
 from lastgood.shard_views import BucketParts, Parts
 from lastgood.sharded import local
 from lastgood.slice_projection import project_slices, weights_of
@@ -67,8 +70,6 @@ class FsdpWatch(ReduceWatch):
         groups: Sequence[FsdpGroup],
         world: World,
         nodes: Sequence[str],
-        *,
-        on_backward: Callable[[BackwardView], None],
         **rest: Any,
     ) -> None:
         self.groups, self.nodes = groups, dict(enumerate(nodes))
@@ -76,12 +77,12 @@ class FsdpWatch(ReduceWatch):
         self._partial: dict[int, _Partial] = {}
         self._waiting: dict[int, tuple[int, bool]] = {}  # group -> bucket that its all-reduce hook ends, and averages
         bare = cast(Any, SimpleNamespace(module=module))
-        super().__init__(bare, world, on_backward=lambda view: on_backward(self._finished(view)), **rest)
+        super().__init__(bare, world, **rest)
 
     def _attach(self, measurable: bool) -> bool:
         if self.groups:
             self.device = self.groups[0].inner.device
-            self.near = self.device.type == "cpu"
+            self.near = self.device.type == "cpu" and self.late is None
         if measurable and not unmeasurable(self.groups):
             for group in self.groups:
                 group.module.set_custom_reduce_scatter(_Scatter(group.inner._reduce_scatter_comm, self, group))
@@ -98,6 +99,7 @@ class FsdpWatch(ReduceWatch):
     def scatter(self, comm: _Scatter, output: Tensor, given: Tensor, group: Any, op: Any, async_op: bool) -> Any:
         """Run one reduce-scatter, and look at it before and after."""
         self.queue()
+        self.side.made_here()
         index, step = len(self.state.buckets), self.step()
         with self.spending.on("every_step"):
             self._see_local(index, comm.group, given, group)
@@ -114,10 +116,10 @@ class FsdpWatch(ReduceWatch):
         """Read the local gradient of a group."""
         try:
             size = process_group.size()
-            slices, square_sum = project_slices(given, size, key=group.place)
+            slices, square_sum = project_slices(given, size, key=group.place, near=self.near)
             view = BucketView(torch.dot(slices, weights_of(size, given.device)), square_sum)
             view.floor = scale_floor(torch.finfo(given.dtype).smallest_normal, given.numel())
-            if given.device.type == "cpu" and not math.isfinite(float(view.before)):
+            if self.near and not math.isfinite(float(view.before)):
                 view.nonfinite = int(count_nonfinite(given))
             self.state.buckets[index], self.state.dtype = view, given.dtype
             self._seen.parts[index] = BucketParts.scattered(process_group, slices)
@@ -129,7 +131,7 @@ class FsdpWatch(ReduceWatch):
         """Read this rank's part of what was reduced."""
         try:
             factor = _factor(op, process_group.size(), group)
-            part, squares = project(output, key=group.place)
+            part, squares = project(output, key=group.place, near=self.near)
             weight = weights_of(process_group.size(), output.device)[process_group.rank()]
             self.state.buckets[index].after = factor * weight * part
             if parts := self._seen.parts.get(index):
@@ -161,12 +163,13 @@ class FsdpWatch(ReduceWatch):
         """Look at a part after its average between replicas."""
         if group.place not in self._waiting:
             return
+        self.side.made_here()
         index, averages = self._waiting.pop(group.place)
         self.injector.reduced(index, output, self.step(), self.world.rank)
         try:
             mesh = group.inner.mesh_info
             factor = 1.0 if averages else 1.0 / group.replicas
-            part, squares = project(output, key=group.place)
+            part, squares = project(output, key=group.place, near=self.near)
             weight = weights_of(group.shards, output.device)[dist.get_rank(mesh.shard_process_group)]
             view = self.state.buckets[index]
             view.after = factor * weight * part
@@ -178,19 +181,20 @@ class FsdpWatch(ReduceWatch):
     def _see_gradient(self, parameter: Tensor) -> None:
         """Read a gradient where the reduce is not seen: what came out of it, or this rank's own where there is none."""
         self.queue()
+        self.side.made_here()
         if parameter.grad is None:
             return
         zero = torch.zeros((), dtype=torch.float64, device=self.device)
         reduced = self.state.buckets.setdefault(0, BucketView(zero, zero)) if self.groups else None
         try:
             grad = numbers_of(local(parameter.grad))
-            projection, squares = project(grad, key=0)
+            projection, squares = project(grad, key=0, near=self.near)
             if reduced is not None:  # which rank made it not finite cannot be told
                 reduced.after = projection * 0 if reduced.after is None else reduced.after + projection * 0
                 self._seen.squares.append(squares)
                 return
             view = BucketView(projection, squares)
-            if grad.device.type == "cpu" and not math.isfinite(float(projection)):
+            if self.near and not math.isfinite(float(projection)):
                 view.nonfinite = int(count_nonfinite(grad))
             self.state.parameters.append(view)
         except Exception as error:
@@ -198,23 +202,38 @@ class FsdpWatch(ReduceWatch):
 
     # --- the end of the backward -------------------------------------------------------------------------------------
 
+    def _send(self) -> SentShards:
+        sent = super()._send()
+        seen, self._seen = self._seen, _Seen()
+        self._waiting.clear()
+        return SentShards(sent, Parts(self.world, self.nodes, seen.parts))
+
+    def _made(self, state: Any) -> list[Tensor]:
+        return [*super()._made(state), *self._seen.squares]
+
     def _vector(self, state: Any) -> Tensor:
-        """Add the row of the reduced gradient's norm, which :meth:`_finished` takes away again."""
+        """Add the row of the reduced gradient's norm, which :meth:`SentShards.view` takes away again."""
         zero = torch.zeros((), dtype=torch.float64, device=self.device)
         squares = torch.stack(self._seen.squares).sum() if self._seen.squares else zero
         squares = torch.nan_to_num(squares, nan=0.0, posinf=0.0)
         state.buckets[LAST] = BucketView(zero, squares, after=zero, local=False)
         return super()._vector(state)
 
-    def _finished(self, view: BackwardView) -> BackwardView:
-        """Return the view without that row, with the norm, and with what is known of each part."""
-        seen, self._seen = self._seen, _Seen()
-        self._waiting.clear()
+
+class SentShards(SentStep):
+    """The numbers of a backward on their way, with what this rank knows of each part."""
+
+    def __init__(self, sent: SentStep, shards: Parts) -> None:
+        super().__init__(sent.step, sent.total, sent.pending, sent.squares, sent.floors, sent.dtype)
+        self.shards = shards
+
+    def view(self) -> BackwardView:
+        """Read them: without the row of the norm, but with the norm."""
+        view = super().view()
         cut = len(view.total) - len(FLAGS) - 3
-        norm = math.sqrt(view.total[cut + 2]) if not self.step() % NORM_EVERY else None
+        norm = math.sqrt(view.total[cut + 2]) if not self.step % NORM_EVERY else None
         own, total = [*view.own[:cut], *view.own[cut + 3 :]], [*view.total[:cut], *view.total[cut + 3 :]]
-        parts = Parts(self.world, self.nodes, seen.parts)
-        return replace(view, own=own, total=total, floors=view.floors[:-1], reduced_norm=norm, shards=parts)
+        return replace(view, own=own, total=total, floors=view.floors[:-1], reduced_norm=norm, shards=self.shards)
 
 
 class _Scatter:

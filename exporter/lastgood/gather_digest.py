@@ -117,7 +117,7 @@ class GatherDigest:
         if step != self._of:
             self._of, self._found, self._failed = step, [], False
         try:
-            return step != self._ended and not self._failed and self.due(step)
+            return not (step == self._ended or self._failed or self.order.replays) and self.due(step)
         except Exception as error:
             self._failed = True
             self.on_error(error)

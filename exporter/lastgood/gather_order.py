@@ -7,6 +7,8 @@ class GatherOrder:
     """The gathers of a micro-batch, forward and backward, as places of groups; the same on every rank."""
 
     def __init__(self) -> None:
+        self.replays = False
+        """Whether what is gathered now belongs to a replay."""
         self.usual: tuple[int, ...] = ()
         self._now: list[int] = []
         self._open = False

@@ -9,7 +9,7 @@ vector or gathered numbers, never anything that one rank alone knows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -36,7 +36,9 @@ from lastgood.replica import Comparison, belongs_to, compare, optimizer_state, t
 from lastgood.session import Session
 from lastgood.sharded import digest_whole, locally
 from lastgood.sharded_replicas import ShardedReplicas
+from lastgood.side_stream import side_of
 from lastgood.stepvector import FLAGS, StepFacts, Tolerance, odd_ranks, relative, stand_out, unpack
+from lastgood.stopwatch import stopwatch_of
 from lastgood.verdict import (
     Ruling,
     arbitrate,
@@ -76,8 +78,9 @@ class Inspector:
         self.ignored = ignored
         self._shards = shards
         self.why_not = self._why_not(cannot)
-        self.cadences = Cadences(config, session.world, self.why_not)
+        self.cadences = Cadences(config, session.world, self.why_not, stopwatch_of(session.device))
         self.spending = self.cadences.spending
+        self.side = side_of(session.device)
         self._promised = promised
         self._reduced = frozenset(trained(module))
         self._may_differ = "replica" in cannot
@@ -95,7 +98,8 @@ class Inspector:
         self.spread: dict[str, object] = {}  # the ranks' gradient norms at the last replica check, for progress
         self.start_step = 0
         self._unmeasured = ""  # why conservation did not run in a step, as it was last said
-        self._moved_on: Callable[[str], bool] = lambda check: False  # whether a step that failed it is in the weights
+        self._late: Armed | None = None  # what kept the step out that is judged late now
+        self._reviewed, self._review_ends = 0, math.inf  # the newest look at costs, and before which update it ends
         self._audited = 0  # the newest step whose due checks ran: once per step, whatever is synchronised in it
 
     # --- what runs, and when -----------------------------------------------------------------------------------------
@@ -147,7 +151,7 @@ class Inspector:
     def before_forward(self, step: int) -> None:
         """Begin the sample of step ``step``, before its first forward. Not collective."""
         if self.at_rest_due(step):
-            with self.spending.on("at_rest", runs=0):
+            with self.side.apart(), self.spending.on("at_rest", runs=0):
                 self._at_rest.begin(locally(self.shared_state()), step // self.cadences.every("at_rest") - 1)
 
     # --- the end of a synchronised backward --------------------------------------------------------------------------
@@ -161,13 +165,12 @@ class Inspector:
         if audit and decision.action in ("proceed", "record") and step != self._audited:
             self._audited = step
             decision = decision.worse(self._rest(step)).worse(self._audit(step))
-            self._review(step)
+            self._begin_review(step, step)
         return decision
 
     def reads_at_once(self, step: int) -> bool:
         """Tell whether other checks run at the end of step ``step``, so that its numbers are needed then."""
-        due = self.replica_due(step) or self.replay_due(step) or self.at_rest_due(step)
-        return due or (step - self.start_step) % REVIEW_EVERY == 0
+        return self.replica_due(step) or self.replay_due(step) or self.at_rest_due(step)
 
     def arm(self, dtype: torch.dtype | None) -> Armed:
         """Return what keeps the step in progress out of the weights before its numbers are read."""
@@ -184,13 +187,20 @@ class Inspector:
 
     def judge_late(self, view: BackwardView, step: int, armed: Armed) -> Decision:
         """Judge step ``step``, whose update has begun or is done. Returns stop, record or proceed, never skip."""
-        self._moved_on = lambda check: not armed.keeps_out(check)
+        self._late = armed
         try:
             with self.spending.on("every_step", runs=0):
-                decision = self._judge_step(view, step) or PROCEED
+                decision = self._judge_step(view, step)
         finally:
-            self._moved_on = lambda check: False
-        return decision if decision.action == "stop" else PROCEED
+            self._late = None
+        if decision is None or decision.action == "stop":
+            return decision or PROCEED
+        self._begin_review(step, step + 2)  # nobody waits for the others' costs: a step more is time enough
+        return PROCEED
+
+    def _moved_on(self, check: str) -> bool:
+        """Tell whether a step that failed ``check`` is in the weights already."""
+        return self._late is not None and not self._late.keeps_out(check)
 
     def _judge_step(self, view: BackwardView, step: int) -> Decision | None:
         """Judge the numbers of every step. None: the ranks are at different ones, and nothing can be said."""
@@ -209,14 +219,24 @@ class Inspector:
             self.judge.skipped_in_a_row = 0
         return decision
 
-    def _review(self, step: int) -> None:
-        """Look at what the checks cost, and go on with the cadences that the budget allows. Collective with one."""
-        if (step - self.start_step) % REVIEW_EVERY:
+    def _begin_review(self, step: int, ends: int) -> None:
+        """Begin to look at what the checks cost, where it is time; ``ends``: before which update it may end."""
+        if (step - self.start_step) % REVIEW_EVERY or step == self._reviewed:
             return
+        self._reviewed, self._review_ends = step, ends
         with self.spending.on("every_step"):
-            change = self.cadences.review()
+            self.cadences.begin_review()
+
+    def before_update(self, step: int) -> None:
+        """Go on with other cadences where a look has ended: between two steps, which is one place for all ranks."""
+        if step >= self._review_ends:
+            self._end_review()
+
+    def _end_review(self) -> None:
+        self._review_ends = math.inf
+        change = self.cadences.end_review()
         if change is not None and self.world.rank == 0:
-            self.session.publisher.write("cadence", change, step)
+            self.session.publisher.write("cadence", change, self._reviewed)
         if alone := self.cadences.over():
             self.judge.say(
                 f"budget={self.config.budget:g}: the checks of every step alone take {alone:.2%} of step time, and are "
@@ -455,11 +475,12 @@ class Inspector:
     def _compare_shards(
         self, shards: ShardedReplicas, read: Iterable[tuple[str, Tensor]], phase: str, state_step: int, step: int
     ) -> Decision:
-        result, phase = shards.compare(read, gathered=True), shards.phase(phase)
+        early = self._late is None  # in a step that is judged late, no gather was looked at
+        result, name = shards.compare(read, gathered=early), shards.phase(phase)
         if result is not None:
-            return self._judge_replica(result, phase, state_step, step)
+            return self._judge_replica(result, name, state_step, step)
         if phase != "immediate":
-            self.judge.journal_check("replica", phase, state_step, step, "not_run", "a rank could not look")
+            self.judge.journal_check("replica", name, state_step, step, "not_run", "a rank could not look")
         return PROCEED
 
     def _ruling_of(self, result: Comparison) -> Ruling | None:
@@ -586,6 +607,8 @@ class Inspector:
 
         Returns the decision, check -> result for the save's record, and the fingerprints (two lanes).
         """
+        if self._review_ends < math.inf:
+            self._end_review()
         passed = self.judge.passed
         results: dict[str, str] = {}
         if step != self.start_step:  # no step of this attempt ran before: there was nothing for them to see

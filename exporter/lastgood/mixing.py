@@ -65,7 +65,14 @@ def mixed(x: Tensor, c: Lane) -> Tensor:
 def ramp(size: int, device: torch.device, lane: int) -> Tensor:
     """Return index * G for ``size`` words in a row, int32; kept, so do not write to it."""
     with torch.inference_mode(False):
-        return torch.arange(size, dtype=torch.int32, device=device) * signed(LANES[lane].index)
+        return made(torch.arange(size, dtype=torch.int32, device=device) * signed(LANES[lane].index))
+
+
+def made(constant: Tensor) -> Tensor:
+    """Return what is made once and then read on any stream: on a GPU the host waits, this once, until it is there."""
+    if constant.is_cuda:
+        torch.cuda.current_stream(constant.device).synchronize()
+    return constant
 
 
 def sign_bits(count: int, key: int, device: torch.device) -> Tensor:

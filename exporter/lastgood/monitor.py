@@ -164,6 +164,7 @@ class Monitor:
         self._handled: BaseException | None = None
         self._reduce: ReduceWatch | FsdpWatch | None = None
         self._local: LocalWatch | None = None
+        self._late: LateReading | None = None
         injector.journal_to(self.publisher.write)
         self._attach()
 
@@ -347,7 +348,12 @@ class Monitor:
             "injector": self.injector,
             "step": lambda: self.step + 1,
             "spending": self.inspector.spending,
+            "side": self.inspector.side,
         }
+        readback = readback_for(self.session.device)
+        if readback.late and not any(isinstance(optimizer, LBFGS) for optimizer in self.optimizers):
+            self._late = self._late_reading()
+            heard |= {"readback": readback, "late": self._late}
         if self._shards is not None:
             self._reduce = FsdpWatch(
                 self.module,
@@ -358,22 +364,18 @@ class Monitor:
                 **heard,
             )
         elif self._ddp is not None and self.world.size > 1:
-            readback = readback_for(self.session.device)
-            late = self._late_reading() if readback.late else None
             self._reduce = ReduceWatch(
                 self._ddp,
                 self.world,
                 flags=lambda: (self._loss, self.inspector.previous_odd, self.step + 1),
                 plain=not name_of(self._ddp),
                 lossless=self._lossless,
-                readback=readback if late else None,
-                late=late,
                 **heard,
             )
             if not self._reduce.measures:
                 self.inspector.why_not.setdefault("conservation", "the job has a communication hook of its own")
         else:
-            self._local = LocalWatch(self.module, self.world.rank)
+            self._local = LocalWatch(self.module, self.world.rank, readback)
         for number, optimizer in enumerate(self.optimizers):
             optimizer.register_step_pre_hook(self._before_step)
             optimizer.register_step_post_hook(partial(self._after_step, number))
@@ -391,14 +393,12 @@ class Monitor:
         self._decision = decision if not self._pending else self._decision.worse(decision)
         self._pending = True
 
-    def _late_reading(self) -> LateReading | None:
-        """Return what judges a step when the next backward has ended; None where its numbers are read in the step.
+    def _late_reading(self) -> LateReading:
+        """Return what judges a step when the next backward has ended.
 
-        LBFGS reads its gradients inside the step, where nothing can keep them from it.
+        Not with LBFGS, which reads its gradients inside the step, where nothing can keep them from it.
         """
-        if any(isinstance(optimizer, LBFGS) for optimizer in self.optimizers):
-            return None
-        if self._recorder is not None:
+        if self._recorder is not None and self.world.size > 1:
             self._recorder.keeps_the_step_before = True
         return LateReading(
             self.world.size,
@@ -409,6 +409,8 @@ class Monitor:
         )
 
     def _read_later(self) -> None:
+        if self._shards is not None:
+            self._shards.end_micro()
         if not self._pending:
             self._decision = PROCEED
         self._pending = True
@@ -420,8 +422,8 @@ class Monitor:
 
     def _settle(self) -> None:
         """Judge the step that is still to be read. Collective."""
-        if self._reduce is not None:
-            self._guarded(self._reduce.settle, None)
+        if self._late is not None:
+            self._guarded(self._late.settle, None)
 
     def _unchecked(self) -> None:
         self.inspector.judge.say("no check runs inside ddp.join(): ranks that have finished could not take part")
@@ -432,6 +434,7 @@ class Monitor:
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """Let the step begin, or let it begin when the closure that makes its gradients has returned."""
         self._guard.restore()
+        self.inspector.side.join()  # what reads weights and optimizer state beside the step has read them
         if self._closed:
             return None
         self.start()
@@ -498,18 +501,24 @@ class Monitor:
         """A new step's update begins."""
         self._stepped.clear()
         if self._local is not None:
+            self._settle()
             self._decision = self._guarded(self._inspect_locally, PROCEED)
-        late = None if self._reduce is None else self._reduce.late
-        self._flag, self._kept_out = None if late is None else late.take_flag(), None
+        self._flag, self._kept_out = None if self._late is None else self._late.take_flag(), None
         self._pending = False
         self._micro = 0
         self.step += 1
+        self._guarded(lambda: self.inspector.before_update(self.step), None)
 
     def _inspect_locally(self) -> Decision:
         assert self._local is not None
         step = self.step + 1
         with self.inspector.spending.on("every_step"):
-            view = self._local.view(self._loss, step)
+            if self._late is None:
+                view = self._local.view(self._loss, step)
+            elif self._late.keep(sent := self._local.send(self._loss, step)):
+                return PROCEED
+            else:
+                view = sent.view()
         return self.inspector.after_backward(view, step, audit=True)
 
     def _after_step(self, number: int, optimizer: Optimizer, args: Any, kwargs: Any) -> None:

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from lastgood.fingerprint import SQUARES_FLOOR, key_of
-from lastgood.mixing import sign_bits
+from lastgood.mixing import made, sign_bits
 
 TILE: Final = 64
 BLOCK: Final = 16384 * TILE
@@ -82,15 +82,15 @@ def project(x: Tensor, *, key: int, scale: float | None = None, near: bool | Non
     return projection, squares
 
 
-def square_sum(x: Tensor) -> Tensor:
-    """Return the square sum of a floating-point tensor alone: 0-dim float64 on its device."""
+def square_sum(x: Tensor, *, near: bool | None = None) -> Tensor:
+    """Return the square sum of a floating-point tensor alone: 0-dim float64 on its device. ``near``: as above."""
     _require_floating(x)
     flat = x.detach().reshape(-1)
+    near = flat.device.type == "cpu" if near is None else near
     squares = torch.zeros((), dtype=torch.float64, device=flat.device)
     for _, piece in _pieces(flat):
-        squares += _square_sum(widened(piece), flat.device.type == "cpu")
-    in_range = flat.device.type != "cpu" or SQUARES_FLOOR < float(squares) < math.inf
-    return squares if in_range else _exact_square_sum(flat)
+        squares += _square_sum(widened(piece), near)
+    return squares if not near or SQUARES_FLOOR < float(squares) < math.inf else _exact_square_sum(flat)
 
 
 def project_only(x: Tensor, *, key: int) -> Tensor:
@@ -187,7 +187,7 @@ def _exact_square_sum(flat: Tensor) -> Tensor:
 @lru_cache(maxsize=16)
 def tile_of(dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return the signs of the elements of a tile, +1 or -1."""
-    return _signs(TILE, "lastgood.projection.tile", device).to(dtype)
+    return made(_signs(TILE, "lastgood.projection.tile", device).to(dtype))
 
 
 def tile_signs(elements: int, key: int, device: torch.device) -> Tensor:
@@ -199,7 +199,7 @@ def tile_signs(elements: int, key: int, device: torch.device) -> Tensor:
 
 @lru_cache(maxsize=8)
 def _sequence(tiles: int, device: torch.device) -> Tensor:
-    return _signs(tiles, "lastgood.projection.tiles", device)
+    return made(_signs(tiles, "lastgood.projection.tiles", device))
 
 
 def _signs(count: int, name: str, device: torch.device) -> Tensor:

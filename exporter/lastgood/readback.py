@@ -42,6 +42,20 @@ class Here:
         return out
 
 
+class Exchanged(Here):
+    """Numbers of a CPU that are on their way between the ranks; ``work``: the collective, None where there is none."""
+
+    def __init__(self, numbers: Tensor, work: Any) -> None:
+        super().__init__(numbers)
+        self._work = work
+
+    def numbers(self) -> list[float]:
+        """Wait for the other ranks, and read them."""
+        if self._work is not None:
+            self._work.wait()
+        return super().numbers()
+
+
 class AtOnce:
     """Read in the step itself."""
 

@@ -15,6 +15,7 @@ Annotations in this module are evaluated on purpose: torch checks those of a com
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -29,6 +30,7 @@ from lastgood.injection_points import InjectionPoints
 from lastgood.late import LateReading
 from lastgood.projection import numbers_of, project, project_only
 from lastgood.readback import AtOnce, Pending, Readback
+from lastgood.side_stream import InLine, Side
 from lastgood.spending import Spending
 from lastgood.stepvector import StepFacts, scale_floor, step_mark
 from lastgood.user_hook import take_over
@@ -91,7 +93,8 @@ class ReduceWatch:
     ``on_error(exception)`` hears of our own failures, which never reach training. ``plain``: the wrapper has no hook of
     the user's; ``lossless``: it has one, whose result is the average. ``measures``: the reduce is seen from inside.
     ``spending`` hears how long it all took. ``readback`` brings the numbers to the host; with ``late`` they are judged
-    when the next backward has ended, and nothing here makes the host wait for the device.
+    when the next backward has ended, and nothing here makes the host wait for the device. ``side``: where a bucket is
+    read before its reduce, beside the rest of the backward.
     """
 
     def __init__(
@@ -110,6 +113,7 @@ class ReduceWatch:
         spending: Spending | None = None,
         readback: Readback | None = None,
         late: LateReading | None = None,
+        side: Side | None = None,
     ) -> None:
         self.ddp = ddp
         self.world = world
@@ -121,7 +125,7 @@ class ReduceWatch:
         self.step = step
         self.spending = spending or Spending()
         self.state = _State()
-        self.readback, self.late = readback or AtOnce(), late
+        self.readback, self.late, self.side = readback or AtOnce(), late, side or InLine()
         self.device = next(ddp.module.parameters()).device
         self.near = self.device.type == "cpu" and late is None  # reading a number makes nobody wait
         self.scale = 1.0 / world.size
@@ -154,6 +158,10 @@ class ReduceWatch:
         work = dist.all_reduce(bucket.buffer(), group=self.ddp.process_group, async_op=True)
         started: torch.futures.Future[Any] = work.get_future()
         return started
+
+    def beside(self) -> AbstractContextManager[None]:
+        """Return where a bucket is read and its reduce begins; a user's hook finds the stream that it is called on."""
+        return self.side.apart() if self.inner is None else nullcontext()
 
     def queue(self) -> None:
         """Ask for one call at the end of the backward in progress."""
@@ -260,14 +268,19 @@ class ReduceWatch:
     def _send(self) -> "SentStep":
         """Sum the vector over the ranks and send what the host must know on its way, in one piece."""
         state, self.state = self.state, _State()
-        if self.device.type == "cuda":
-            _share_with_stream(state)
+        self.side.join(self._made(state))
         own = self._vector(state)
         total = self.world.sum_(own.clone())
         squares, reduced = self._squares(state)
         pending = self.readback.send(torch.cat([own, total, squares, reduced]))
         floors = tuple(state.buckets[i].floor for i in sorted(state.buckets))
         return SentStep(self.step(), total, pending, squares.numel(), floors, state.dtype)
+
+    def _made(self, state: _State) -> list[Tensor]:
+        """Return the numbers that were made on other streams: by what reads a bucket before and after its reduce."""
+        views = (*state.buckets.values(), *state.parameters)
+        found = [n for v in views for n in (v.before, v.square_sum, v.after, v.reduced_square_sum)]
+        return [number for number in found if number is not None]
 
     def _squares(self, state: _State) -> tuple[Tensor, Tensor]:
         """Return the square sums of the local and of the reduced gradient."""
@@ -326,15 +339,6 @@ class SentStep:
         return BackwardView(numbers[:n], numbers[n : 2 * n], *norms, self.dtype, self.floors)
 
 
-def _share_with_stream(state: _State) -> None:
-    """Keep the numbers that were made on another stream, by what follows a reduce, until this one has read them."""
-    stream = torch.cuda.current_stream()
-    for view in state.buckets.values():
-        for number in (view.before, view.square_sum, view.after, view.reduced_square_sum):
-            if number is not None and number.is_cuda:
-                number.record_stream(stream)
-
-
 def _scales_as_it_is_read(buffer: Tensor) -> bool:
     """Complex numbers are scaled as the wrapper does: by parts, a zero could come out with another sign."""
     return buffer.layout == torch.strided and buffer.is_floating_point()
@@ -356,10 +360,7 @@ def _hook(watch: ReduceWatch, bucket: dist.GradBucket) -> torch.futures.Future[t
         return plain
     if bucket.is_last():  # a nested backward (activation checkpointing) may have run the first ones
         watch.queue()
-    with watch.spending.on("every_step"):
-        watch.see_before(index, buffer)
     step = watch.step()
-    watch.injector.bucket(index, buffer, step)
 
     def done(future: torch.futures.Future[Any]) -> torch.Tensor:
         reduced = _value(future)
@@ -368,7 +369,11 @@ def _hook(watch: ReduceWatch, bucket: dist.GradBucket) -> torch.futures.Future[t
             watch.see_after(index, reduced)
         return reduced
 
-    averaged: torch.futures.Future[torch.Tensor] = watch.reduce(bucket).then(done)
+    with watch.beside():  # the reduce writes in place: it waits for this read, and begins on the same stream
+        with watch.spending.on("every_step"):
+            watch.see_before(index, buffer)
+        watch.injector.bucket(index, buffer, step)
+        averaged: torch.futures.Future[torch.Tensor] = watch.reduce(bucket).then(done)
     return averaged
 
 

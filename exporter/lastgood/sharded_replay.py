@@ -67,6 +67,7 @@ class ShardedReplayer(Replayer):
         Raises what the run raises, after this rank has taken part in all gathers of the others.
         """
         self.order.restart()
+        self.order.replays = True
         try:
             with untouched(self.recorder.module, self.recorder.device), torch.enable_grad(), unreduced(self.groups):
                 # from a rank of this very job over its own process group; nothing from outside is ever unpickled
@@ -75,6 +76,8 @@ class ShardedReplayer(Replayer):
         except Exception:
             self._take_part(count)
             raise
+        finally:
+            self.order.replays = False
         first = outcomes[0]
         return Outcome(first.names, first.values, any(o.nonfinite for o in outcomes[: len(micros)]))
 

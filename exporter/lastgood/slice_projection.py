@@ -16,10 +16,11 @@ from lastgood.fingerprint import key_of
 from lastgood.projection import BLOCK, DEVICE_BLOCK, TILE, full_precision, square_sum, tile_of, tile_signs, widened
 
 
-def project_slices(x: Tensor, count: int, *, key: int) -> tuple[Tensor, Tensor]:
+def project_slices(x: Tensor, count: int, *, key: int, near: bool | None = None) -> tuple[Tensor, Tensor]:
     """Return (projections, square sum) of a contiguous buffer of ``count`` equal slices: float64 [count] and 0-dim.
 
-    Not finite when a value is not, as ``project`` is. Raises TypeError for what is no floating-point buffer.
+    ``near``: whether the host may read a number, as in ``project``. Not finite when a value is not, as ``project`` is.
+    Raises TypeError for what is no floating-point buffer.
     """
     rows = x.detach().view(count, -1)
     signs = tile_signs(rows.shape[1], key, x.device)
@@ -29,7 +30,7 @@ def project_slices(x: Tensor, count: int, *, key: int) -> tuple[Tensor, Tensor]:
         for start in range(0, rows.shape[1], width):
             part = widened(rows[:, start : start + width])
             out += _project_rows(part, signs[start // TILE :])
-    return out, square_sum(x)
+    return out, square_sum(x, near=near)
 
 
 @lru_cache(maxsize=32)

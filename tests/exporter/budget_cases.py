@@ -12,6 +12,7 @@ from training_job import build, case, events, run_cases, train, watch, weights
 
 from lastgood.fold import derive
 from lastgood.journal_read import JournalTail
+from lastgood.stopwatch import HostClock
 
 EVERY = {"replica_every": 2, "state_every": 8, "replay_every": 4, "at_rest_every": 3}
 STEPS = 60
@@ -21,7 +22,7 @@ def trained(root: Path, budget: float | None, clock: Any = None) -> dict[str, An
     ddp, optimizer = build()
     monitor = watch(ddp, optimizer, root, budget=budget, **EVERY)
     if clock is not None:
-        monitor.inspector.spending._clock = clock
+        monitor.inspector.spending.stopwatch = HostClock(clock)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         train(ddp, optimizer, monitor, STEPS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -15,6 +16,7 @@ from lastgood.comm import World
 from lastgood.config import load
 from lastgood.errors import ConfigError
 from lastgood.spending import WARM_UP, Spending
+from lastgood.stopwatch import HostClock
 
 DEFAULT: dict[Kind, int] = {"replica": 50, "state": 200, "replay": 200, "at_rest": 100}
 MEASURED = Costs(step=1.18, every_step=0.0153, run={"replica": 0.034, "state": 0.108, "replay": 1.3, "at_rest": 0.074})
@@ -114,7 +116,7 @@ class Clock:
 
 
 def warmed() -> tuple[Spending, Clock]:
-    spending = Spending(clock := Clock())
+    spending = Spending(HostClock(clock := Clock()))
     for _ in range(WARM_UP):
         with spending.on("every_step"):
             clock.now += 100.0
@@ -163,8 +165,13 @@ def cadences(budget: float | None, **settings: int) -> Cadences:
     return Cadences(load({}, run_dir="r", budget=budget, **settings), World(), why_not)
 
 
+def look(cadences: Cadences) -> Any:
+    cadences.begin_review()
+    return cadences.end_review()
+
+
 def spend(cadences: Cadences, clock: Clock, at_rest: float) -> None:
-    cadences.spending._clock = clock
+    cadences.spending.stopwatch = HostClock(clock)
     for step in range(REVIEW_EVERY):
         if not step:
             with cadences.spending.on("at_rest"):
@@ -176,7 +183,7 @@ def test_without_a_budget_the_share_is_known_and_no_cadence_changes() -> None:
     c, clock = cadences(None, at_rest_every=10), Clock()
     assert c.share() is None
     spend(c, clock, 5.0)
-    assert c.review() is None
+    assert look(c) is None
     assert c.share() == pytest.approx(0.5 / 1.5)
     assert c.every("at_rest") == 10
 
@@ -184,17 +191,17 @@ def test_without_a_budget_the_share_is_known_and_no_cadence_changes() -> None:
 def test_a_budget_stretches_says_so_once_and_shortens_when_it_is_cheap_again() -> None:
     c, clock = cadences(0.1, at_rest_every=10), Clock()
     spend(c, clock, 5.0)
-    told = c.review()
+    told = look(c)
     assert told is not None
     assert told["cadence"] == {"finite": 1, "conservation": 1, "replica": None, "replay": None, "at_rest": 80}
     assert (told["state_every"], told["budget"]) == (None, 0.1)
     assert told["share"] == c.share() == pytest.approx(0.0625 / 1.0625)
     spend(c, clock, 5.0)
-    assert c.review() is None
+    assert look(c) is None
     assert [step for step in range(1, 200) if c.due("at_rest", step)] == [80, 160]
     for _ in range(2):
         spend(c, clock, 0.01)
-        c.review()
+        look(c)
     assert c.every("at_rest") == 10
 
 
@@ -202,18 +209,18 @@ def test_one_slow_run_among_others_stretches_nothing() -> None:
     c, clock = cadences(0.1, at_rest_every=10), Clock()
     for seconds in (0.01, 5.0, 0.01, 5.0, 0.01):
         spend(c, clock, seconds)
-        c.review()
+        look(c)
     assert c.every("at_rest") == 10
 
 
 def test_checks_of_every_step_that_take_more_than_the_budget_are_known() -> None:
     c, clock = cadences(0.1), Clock()
-    c.spending._clock = clock
+    c.spending.stopwatch = HostClock(clock)
     for _ in range(REVIEW_EVERY):
         with c.spending.on("every_step"):
             clock.now += 0.5
         c.spending.step(1.0)
-    c.review()
+    look(c)
     assert c.over() == pytest.approx(0.5)
 
 

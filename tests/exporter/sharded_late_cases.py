@@ -1,0 +1,137 @@
+"""Train sharded models with numbers that are read a step late, as on a GPU. Started by test_sharded_late.py."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import sharded_ways
+import torch
+import torch.distributed as dist
+from late_cases import WrongAverage, nan_at, said
+from sharded_ways import plane, sharded
+from syncs import counted
+from training_job import armed, case, events, failure, run_cases, watch
+from ways_job import Job, everything, plain
+
+from lastgood import monitor
+from lastgood.cadences import REVIEW_EVERY
+from lastgood.readback import LateOnHost
+
+MODULES = (sharded_ways,)
+"""Imported for their cases, which register themselves."""
+
+OPTIMIZERS = {  # torch has no fused SGD of DTensors
+    "fused AdamW": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2, fused=True),
+    "fused Adam": lambda parameters: torch.optim.Adam(parameters, lr=1e-2, fused=True),
+    "AdamW": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2),
+}
+
+AUDITS = {"replica_every": 6, "replay_every": 6, "at_rest_every": 0}
+
+
+def built(name: str, mesh: Any = sharded_ways.line) -> Job:
+    torch.manual_seed(0)
+    job = sharded(mesh)
+    job.optimizers = [OPTIMIZERS[name](job.model.parameters())]
+    return job
+
+
+def watched(job: Job, root: Path, **settings: Any) -> Job:
+    job.monitor = watch(job.model, job.optimizers[0], root, **{**AUDITS, **settings})
+    return job
+
+
+def steps(job: Job, first: int, last: int) -> None:
+    for step in range(first, last + 1):
+        torch.manual_seed(step * 7 + dist.get_rank())
+        plain(job, step)
+
+
+@case
+def a_nan_is_kept_out(root: Path) -> Any:
+    """Per optimizer, on parameters that are DTensors: the state around the wrong step, and what was known when."""
+    out = {}
+    for name in OPTIMIZERS:
+        job, folder = built(name), root / name.replace(" ", "-")
+        watched(job, folder, policy="skip", injector=armed(nan_at(3), job.module.first))
+        assert job.monitor
+        steps(job, 1, 2)
+        before = everything(job)
+        steps(job, 3, 3)
+        after, known = everything(job), said(folder)
+        steps(job, 4, 4)
+        moved, told = everything(job) != after, said(folder)
+        steps(job, 5, 7)
+        job.monitor.close()
+        verdicts = [(e["status"], e["action"]) for e in events(folder, "verdict")]
+        out[name] = {"kept": before == after, "known_at_once": known, "moved": moved, "told": told,
+                     "verdicts": verdicts, "step": job.monitor.step}  # fmt: skip
+    return out
+
+
+@case
+def a_wrong_part_stops_a_step_later(root: Path) -> Any:
+    out = {}
+    for name, mesh in (("fsdp", sharded_ways.line), ("hsdp", plane)):
+        if name == "hsdp" and dist.get_world_size() % 2:
+            continue
+        job = watched(built("fused AdamW", mesh), root / name, injector=WrongAverage(3))
+        assert job.monitor
+        steps(job, 1, 2)
+        before = everything(job)
+        steps(job, 3, 3)
+        kept, known = everything(job) == before, said(root / name)
+        text = failure(lambda job=job: steps(job, 4, 5))  # type: ignore[misc]
+        job.monitor.close()
+        out[name] = {"kept": kept, "known_at_once": known, "text": text, "told": said(root / name),
+                     "untouched": everything(job) == before}  # fmt: skip
+    return out
+
+
+@case
+def a_replay_of_the_step_before_in_a_step_that_is_compared(root: Path) -> Any:
+    """The wrong step 5 is replayed at the end of step 6, whose gathers are compared: by those of the training alone."""
+    job = built("fused AdamW")
+    watched(job, root, policy="skip", injector=armed(nan_at(5), job.module.first))
+    assert job.monitor
+    steps(job, 1, 8)
+    job.monitor.close()
+    checks = [(e["check"], e["phase"], e["step"], e["result"]) for e in events(root, "check")]
+    return {"told": said(root), "checks": checks}
+
+
+@case
+def nothing_waits_for_the_device(root: Path) -> Any:
+    """Calls that would make the host wait for a device, in clean steps between two audits; and with a budget."""
+    out = {}
+    for name in OPTIMIZERS:
+        job = watched(built(name), root / name.replace(" ", "-"))
+        steps(job, 1, 8)
+        with counted() as seen:
+            steps(job, 9, 11)
+        assert job.monitor
+        job.monitor.close()
+        out[name] = seen
+    return out
+
+
+@case
+def nothing_waits_with_a_budget(root: Path) -> Any:
+    """The look at the costs begins and ends in these steps."""
+    job = watched(built("fused AdamW"), root, budget=0.5, replica_every=0, replay_every=0)
+    assert job.monitor
+    steps(job, 1, REVIEW_EVERY)
+    before = job.monitor.inspector.cadences.share()
+    time.sleep(0.05 * dist.get_rank())  # the ranks are not at the same place when it begins
+    with counted() as seen:
+        steps(job, REVIEW_EVERY + 1, REVIEW_EVERY + 3)
+    share = job.monitor.inspector.cadences.share()
+    job.monitor.close()
+    return {"seen": seen, "before": before, "share": share}
+
+
+if __name__ == "__main__":
+    monitor.readback_for = lambda device: LateOnHost()
+    run_cases()
