@@ -9,7 +9,11 @@ visitors, without a browser beside it, is what ``benchmarks/console_visitors.py`
 
 - ``first_paint``: a new visitor, from the request to the page's own content (the mark named in ``PAGES``) on screen.
 - ``navigation``: from a click in the navigation to the next page's content, in a session that is there already.
-- ``together``: that many visitors in browser windows of their own at the same time, first paint each.
+- ``together``: first paint in a browser while nine other visitors come at the same moment, as each of ten people with
+  a machine of their own sees it. The nine download the same files and speak the same protocol
+  (``console_load/visitor.py``), and draw nothing: for that they have their own machines.
+- ``windows``: that many Chromium windows which draw on the server's own cores, all at the same time: first paint each,
+  and a click in the navigation each once all stand. No target: ten take about two seconds of a core each to themselves.
 - ``resident_gigabytes``: of the console's process, at its most.
 
 Prints one JSON object with medians, the worst, the targets, and whether each is met; exit code 1 when one is missed.
@@ -26,10 +30,14 @@ import shutil
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 from console_load.server import console, peak_gigabytes, say
+from console_load.visitor import Visitor
 from fleet_run import write_fleet_run
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
@@ -71,13 +79,65 @@ async def measure(address: str, rounds: int, browsers: int) -> dict[str, Any]:
         paint = {name: [await first_paint(browser, address, name) for _ in range(rounds + 1)] for name in PAGES}
         say("navigation")
         moved = await navigation(browser, address, rounds)
-        say(f"{browsers} visitors together")
-        together = [
-            await asyncio.gather(*(first_paint(browser, address, list(PAGES)[i % len(PAGES)]) for i in range(browsers)))
-            for _ in range(rounds)
-        ]
+        say(f"one of {browsers} visitors who come together")
+        files = await downloads(browser, address)
+        names = [name for _ in range(rounds) for name in PAGES]
+        together = [await among_others(browser, address, name, files, browsers - 1) for name in names]
+        say(f"{browsers} windows on the same cores")
+        windows = [await windows_together(browser, address, browsers) for _ in range(rounds)]
         await browser.close()
-    return {"first_paint": paint, "navigation": moved, "together": [t for one in together for t in one]}
+    painted, clicked = ([seconds for one in windows for seconds in one[part]] for part in (0, 1))
+    return {"first_paint": paint, "navigation": moved, "together": together, "windows": painted, "clicks": clicked}
+
+
+async def downloads(browser: Browser, address: str) -> list[str]:
+    """Return the addresses of the files that a new visitor's browser downloads."""
+    context = await new_context(browser)
+    page = await context.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    await page.goto(address + "/")
+    await page.wait_for_selector(PAGES["overview"][1], timeout=PATIENCE_MILLISECONDS)
+    await context.close()
+    return [url for url in asked if url.startswith("http")]
+
+
+async def among_others(browser: Browser, address: str, name: str, files: list[str], others: int) -> float:
+    """Return the seconds until a page stands in a browser that comes together with so many other visitors."""
+    async with AsyncExitStack() as stack:
+        pages = [list(PAGES)[number % len(PAGES)] for number in range(others)]
+        visitors = [await stack.enter_async_context(Visitor(address, page)) for page in pages]
+        seconds, *_ = await asyncio.gather(
+            first_paint(browser, address, name), *(opened(visitor, files) for visitor in visitors)
+        )
+    return seconds
+
+
+async def opened(visitor: Visitor, files: list[str]) -> float:
+    """Download what a browser does, six at a time as it does, then open the page."""
+    limits = httpx.Limits(max_connections=6)
+    async with httpx.AsyncClient(timeout=PATIENCE_MILLISECONDS / 1000, limits=limits) as client:
+        for answer in await asyncio.gather(*(client.get(url) for url in files)):
+            answer.raise_for_status()
+    return (await visitor.open()).seconds
+
+
+async def windows_together(browser: Browser, address: str, count: int) -> tuple[list[float], list[float]]:
+    """Return the seconds of first paint, and of a click, in so many windows that all draw at the same time."""
+    names = [list(PAGES)[number % len(PAGES)] for number in range(count)]
+    painted = await asyncio.gather(*(first_paint(browser, address, name) for name in names))
+    async with AsyncExitStack() as stack:
+        pages = []
+        for name in names:
+            context = await new_context(browser)
+            stack.push_async_callback(context.close)
+            pages.append(await context.new_page())
+            await pages[-1].goto(address + PAGES[name][0])
+            await pages[-1].wait_for_selector(PAGES[name][1], timeout=PATIENCE_MILLISECONDS)
+        await asyncio.sleep(1.0)
+        following = [list(PAGES)[(number + 1) % len(PAGES)] for number in range(count)]
+        clicked = await asyncio.gather(*(click(page, name) for page, name in zip(pages, following, strict=True)))
+    return list(painted), list(clicked)
 
 
 async def first_paint(browser: Browser, address: str, name: str) -> float:
@@ -131,7 +191,7 @@ def judged(measured: dict[str, Any], ready: float, gigabytes: float) -> dict[str
     """Return the report."""
     paint = {name: statistics.median(seconds[1:]) for name, seconds in measured["first_paint"].items()}
     moved = {name: statistics.median(seconds) for name, seconds in measured["navigation"].items()}
-    late = sorted(measured["together"])[math.ceil(0.95 * len(measured["together"])) - 1]
+    late = p95(measured["together"])
     return {
         "cores": os.cpu_count(),
         "ready_seconds": round(ready, 2),
@@ -141,6 +201,9 @@ def judged(measured: dict[str, Any], ready: float, gigabytes: float) -> dict[str
         "navigation_worst_seconds": rounded({name: max(s) for name, s in measured["navigation"].items()}),
         "together_p95_seconds": round(late, 2),
         "together_median_seconds": round(statistics.median(measured["together"]), 2),
+        "windows_first_paint_p95_seconds": round(p95(measured["windows"]), 2),
+        "windows_first_paint_median_seconds": round(statistics.median(measured["windows"]), 2),
+        "windows_navigation_p95_seconds": round(p95(measured["clicks"]), 2),
         "resident_gigabytes": round(gigabytes, 2),
         "targets": {
             "first_paint": PAINT_SECONDS, "navigation": NAVIGATION_SECONDS, "together_p95": TOGETHER_SECONDS,
@@ -153,6 +216,10 @@ def judged(measured: dict[str, Any], ready: float, gigabytes: float) -> dict[str
             "resident_gigabytes": gigabytes <= RESIDENT_GIGABYTES,
         },
     }  # fmt: skip
+
+
+def p95(seconds: Sequence[float]) -> float:
+    return sorted(seconds)[math.ceil(0.95 * len(seconds)) - 1]
 
 
 def rounded(seconds: dict[str, float]) -> dict[str, float]:
