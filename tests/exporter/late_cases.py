@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from streams import FakeCuda
 from syncs import counted
 from torch.nn.parallel import DistributedDataParallel
 from training_job import Net, armed, case, events, failure, run_cases, state, train, watch
 
 import lastgood
 from lastgood import monitor as watching
+from lastgood.cadences import REVIEW_EVERY
 from lastgood.faults import Fault
 from lastgood.injection_points import NoInjection
 from lastgood.readback import LateOnHost
+from lastgood.side_stream import SideStream
 
 AUDITS = {"replica_every": 6, "replay_every": 6, "at_rest_every": 0}
 
@@ -203,6 +208,76 @@ def nothing_waits_for_the_device(root: Path) -> Any:
         monitor.close()
         out[name] = {"own": own, "watched": watched}
     return out
+
+
+@case
+def nothing_waits_with_a_budget(root: Path) -> Any:
+    """The look at the costs begins and ends in these steps; the ranks are not at the same place when it begins."""
+    ddp, optimizer = build("fused AdamW")
+    monitor = late(ddp, optimizer, root, budget=0.5, replica_every=0, replay_every=0)
+    train(ddp, optimizer, monitor, REVIEW_EVERY - 1)
+    before = monitor.inspector.cadences.share()
+    time.sleep(0.05 * dist.get_rank())
+    with counted() as seen:
+        train(ddp, optimizer, monitor, 4, first=REVIEW_EVERY)
+    share = monitor.inspector.cadences.share()
+    monitor.close()
+    return {"seen": seen, "before": before, "share": share}
+
+
+class OnStreams(NoInjection):
+    """Stand between a bucket's read and its reduce, on a fake of a GPU's streams."""
+
+    def __init__(self, cuda: FakeCuda) -> None:
+        self.cuda = cuda
+
+    def bucket(self, index: int, tensor: torch.Tensor, step: int) -> None:
+        self.cuda.launch(f"read {index}")
+
+
+@case
+def what_a_reduce_waits_for(root: Path) -> Any:
+    """Two buckets; the reduce runs on the communication's stream, as NCCL's does."""
+    cuda = FakeCuda()
+    torch.manual_seed(0)
+    ddp = DistributedDataParallel(Net(), bucket_cap_mb=0.0001)
+    optimizer = OPTIMIZERS["fused AdamW"](ddp.parameters())
+    monitor = late(ddp, optimizer, root, injector=OnStreams(cuda), replay_every=0)
+    watched, comm = monitor._reduce, cuda.Stream(None)
+    assert watched is not None
+    monitor.inspector.side = watched.side = SideStream(
+        torch.device("cuda"), cuda
+    )  # real numbers of a CPU are not handed to it
+    reduce, flags = watched.reduce, watched.flags
+
+    def on_its_stream(bucket: Any) -> Any:
+        comm.wait_stream(cuda.current)
+        with cuda.stream(comm):
+            cuda.launch(f"reduce {bucket.index()}")
+        return reduce(bucket)
+
+    def at_the_end() -> Any:
+        cuda.launch("end")
+        return flags()
+
+    watched.reduce, watched.flags = on_its_stream, at_the_end  # type: ignore[method-assign]
+
+    def rest_of_the_backward(_: Any) -> None:
+        cuda.launch("backward")
+
+    for parameter in ddp.module.parameters():
+        parameter.register_post_accumulate_grad_hook(rest_of_the_backward)
+    train(ddp, optimizer, monitor, 2)
+    monitor.close()
+    buckets = len({name for name, _, _ in cuda.work if name.startswith("reduce")})
+    return {
+        "buckets": buckets,
+        "places": sorted({cuda.place_of(f"read {n}") for n in range(buckets)}),
+        "reduce_waits": all(cuda.is_before(f"read {n}", f"reduce {n}") for n in range(buckets)),
+        "backward_waits": cuda.is_before("read 0", "backward"),
+        "reduce_waits_for_the_whole_backward": cuda.is_before("backward", "reduce 0"),
+        "end_waits": all(cuda.is_before(f"read {n}", "end") for n in range(buckets)),
+    }
 
 
 if __name__ == "__main__":

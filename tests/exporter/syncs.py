@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lastgood.late import LateReading
 from lastgood.readback import Here
 
 NAMES = ("item", "tolist", "numpy", "cpu", "__bool__", "__float__", "__int__", "__index__", "nonzero")
@@ -32,11 +33,14 @@ class _Operators(TorchDispatchMode):
 
 @contextmanager
 def counted() -> Iterator[list[str]]:
-    """List what is called, of Python methods in every thread, and where. Numbers that have arrived may be read."""
+    """List what is called, of Python methods in every thread, and where. Numbers that have arrived may be read.
+
+    A step that is not kept for later is read in itself, and counts as a read.
+    """
     seen: list[str] = []
     arrived = threading.local()
     originals = {name: getattr(Tensor, name) for name in NAMES}
-    numbers = Here.numbers
+    numbers, keep = Here.numbers, LateReading.keep
 
     def watched(name: str) -> Any:
         def call(self: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -53,14 +57,20 @@ def counted() -> Iterator[list[str]]:
         finally:
             arrived.reading = False
 
+    def kept(self: LateReading, sent: Any) -> bool:
+        if not keep(self, sent):
+            seen.append("at once in lastgood/late.py:keep")
+            return False
+        return True
+
     for name in NAMES:
         setattr(Tensor, name, watched(name))
-    Here.numbers = read  # type: ignore[method-assign]
+    Here.numbers, LateReading.keep = read, kept  # type: ignore[method-assign]
     try:
         with _Operators(seen):
             yield seen
     finally:
-        Here.numbers = numbers  # type: ignore[method-assign]
+        Here.numbers, LateReading.keep = numbers, keep  # type: ignore[method-assign]
         for name, original in originals.items():
             setattr(Tensor, name, original)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.exporter.ranks import run_ranks
 from tests.exporter.syncs import counted, of_lastgood
 
 from lastgood.guard import Guard, is_first_step, is_fused, way_of
-from lastgood.late import Armed, is_kept_out
+from lastgood.late import Armed, LateReading, is_kept_out
 from lastgood.readback import AtOnce, LateOnHost, readback_for
 from lastgood.stepvector import step_mark, unpack
 
@@ -185,6 +186,15 @@ def test_the_counter_sees_every_way_to_read_a_number(way: str) -> None:
     assert nothing == []
 
 
+def test_the_counter_sees_a_step_that_is_read_at_once() -> None:
+    sent: Any = SimpleNamespace(step=1)
+    nothing: Any = None
+    late = LateReading(2, is_due=lambda step: True, arm=nothing, on_kept=nothing, judge=nothing)
+    with counted() as seen:
+        assert not late.keep(sent)
+    assert of_lastgood(seen) == ["at once in lastgood/late.py:keep"]
+
+
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     root = tmp_path_factory.mktemp("late")
@@ -271,3 +281,22 @@ class TestOnRanks:
                 "__bool__ in lastgood/monitor.py:_obey_the_device"
             ] * reads
             assert len([c for c in calls if c.startswith("aten")]) == reads
+
+    def test_a_look_at_the_costs_waits_for_no_device_either(self, seen: list[dict[str, Any]]) -> None:
+        for rank in seen:
+            result = rank["nothing_waits_with_a_budget"]
+            assert of_lastgood(result["seen"]) == []
+            assert result["before"] is None, "the look had ended before anything was counted"
+            assert 0 < result["share"] < 1
+
+    def test_a_reduce_waits_for_the_read_of_its_bucket_and_the_backward_for_nothing(
+        self, seen: list[dict[str, Any]]
+    ) -> None:
+        for rank in seen:
+            result = rank["what_a_reduce_waits_for"]
+            assert result["buckets"] > 1
+            assert result["places"] == ["side 2"]
+            assert result["reduce_waits"]
+            assert not result["backward_waits"]
+            assert not result["reduce_waits_for_the_whole_backward"]
+            assert result["end_waits"]
