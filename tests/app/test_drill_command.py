@@ -15,6 +15,7 @@ from lastgood.drill.plan import CONTROL
 from lastgood.drill.score import Outcome
 from lastgood.drill.summary import document
 from lastgood.errors import ConfigError
+from lastgood_console.drill.job import groups_for
 from lastgood_console.drill.options import Options, parse
 from lastgood_console.drill.picture import render
 from lastgood_console.drill.screen import followed, say_results
@@ -128,3 +129,11 @@ def test_every_value_is_escaped() -> None:
     page = render(document(odd, {name: HOSTILE for name in ABOUT}))
     assert "<script>" not in page
     assert "\u202e" not in page
+
+
+@pytest.mark.parametrize(
+    ("trials", "ranks", "cores", "groups"),
+    [(3, 3, 64, 1), (16, 3, 2, 2), (123, 3, 2, 2), (123, 8, 2, 2), (123, 3, 16, 5), (20, 3, 64, 2), (1030, 3, 192, 8)],
+)
+def test_groups_fill_the_cores_and_have_enough_to_do(trials: int, ranks: int, cores: int, groups: int) -> None:
+    assert groups_for(trials, ranks, cores) == groups

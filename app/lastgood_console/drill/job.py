@@ -1,4 +1,7 @@
-"""Run all trials of a drill in one multi-process job on this machine, and read each as soon as it ends."""
+"""Run the trials of a drill in a few process groups on this machine, and read each trial as soon as it ends.
+
+The ranks of a group wait for each other much of the time, so two groups side by side fill cores that one leaves idle.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from lastgood.drill.plan import Trial, plan_data
 from lastgood.drill.score import Outcome, score
@@ -20,7 +24,10 @@ from lastgood_console.demo.launcher import GRACE_SECONDS, environment, free_port
 from lastgood_console.demo.reading import Follower
 from lastgood_console.ending import end_process
 
-POLL_SECONDS = 0.2
+POLL_SECONDS: Final = 0.2
+TRIALS_PER_GROUP: Final = 8
+"""A group takes seconds to start, as long as a few trials."""
+MOST_GROUPS: Final = 8
 
 
 class DrillError(LastgoodError):
@@ -30,8 +37,26 @@ class DrillError(LastgoodError):
 def run(trials: Sequence[Trial], ranks: int, folder: Path) -> Generator[Outcome, None, None]:
     """Yield what came of each trial, in the plan's order. Raises :class:`DrillError`."""
     write_plan(trials, folder)
-    with started(["-m", "lastgood.drill.worker", str(folder)], ranks, folder / "drill.log") as process:
-        yield from _outcomes(trials, folder, process)
+    count = groups_for(len(trials), ranks, os.cpu_count() or 1)
+    with ExitStack() as stack:
+        groups = []
+        for number in range(count):
+            log = folder / f"drill-{number + 1}.log"
+            worker = ["-m", "lastgood.drill.worker", str(folder), str(number), str(count)]
+            groups.append(Group(stack.enter_context(started(worker, ranks, log)), log))
+        yield from _outcomes(trials, folder, groups)
+
+
+class Group(NamedTuple):
+    """A process group that runs the trials whose turn it is."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+
+def groups_for(trials: int, ranks: int, cores: int) -> int:
+    """Return how many groups share so many trials: two, more where cores are left over, one for a handful of trials."""
+    return max(1, min(trials // TRIALS_PER_GROUP, max(2, cores // ranks), MOST_GROUPS))
 
 
 def write_plan(trials: Sequence[Trial], folder: Path) -> None:
@@ -62,10 +87,10 @@ def started(
             end_process(process, GRACE_SECONDS)
 
 
-def _outcomes(trials: Sequence[Trial], folder: Path, process: subprocess.Popen[bytes]) -> Iterator[Outcome]:
+def _outcomes(trials: Sequence[Trial], folder: Path, groups: Sequence[Group]) -> Iterator[Outcome]:
     truths: dict[str, Truth] = {}
-    for trial in trials:
-        truths[trial.name] = _wait(trial, folder, process)
+    for number, trial in enumerate(trials):
+        truths[trial.name] = _wait(trial, folder, groups[number % len(groups)])
         follower = Follower(folder / trial.name, trial.name)
         state = follower.poll(1)
         if state is None or state.unreadable:
@@ -75,12 +100,12 @@ def _outcomes(trials: Sequence[Trial], folder: Path, process: subprocess.Popen[b
             del truths[trial.name]
 
 
-def _wait(trial: Trial, folder: Path, process: subprocess.Popen[bytes]) -> Truth:
+def _wait(trial: Trial, folder: Path, group: Group) -> Truth:
     path = folder / trial.name / "truth.json"
     while True:
-        ended = process.poll() is not None  # asked first: what it wrote before it ended is read below
+        ended = group.process.poll() is not None  # asked first: what it wrote before it ended is read below
         if path.exists():
             return read_truth(json.loads(path.read_text(encoding="utf-8")))
         if ended:
-            raise DrillError(f"the job ended in the trial {trial.name}:\n{log_tail(folder / 'drill.log')}")
+            raise DrillError(f"the job ended in the trial {trial.name}:\n{log_tail(group.log)}")
         time.sleep(POLL_SECONDS)

@@ -23,7 +23,7 @@ HEADS: Final = ("trials", "inside", "found", "by", "median", "worst", "right", "
 def followed(outcomes: Iterable[Outcome], trials: Sequence[Trial], options: Any, console: Console) -> Iterator[Outcome]:
     """Pass the outcomes on and show how far the drill has come."""
     nodes = f"{options.ranks} nodes with one rank each, simulated on this machine"
-    console.print(f"Real training of small models, {len(trials)} jobs one after the other: {nodes}.", highlight=False)
+    console.print(f"Real training of small models, {len(trials)} jobs: {nodes}.", highlight=False)
     console.print("Faults are injected on purpose; what the ranks saw themselves is the truth.", highlight=False)
     if not console.is_terminal:
         yield from _lines(outcomes, len(trials), console)

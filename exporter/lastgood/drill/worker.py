@@ -1,7 +1,7 @@
-"""Run a drill's trials on one rank of one process group: ``torchrun -m lastgood.drill.worker FOLDER``.
+"""Run a drill's trials on one rank of one process group: ``torchrun -m lastgood.drill.worker FOLDER GROUP GROUPS``.
 
-``FOLDER/plan.json`` says what to run; the first rank writes ``FOLDER/<trial>/truth.json`` as each ends, which is also
-how far the drill has come.
+``FOLDER/plan.json`` says what to run; this is group ``GROUP`` (from 0) of ``GROUPS`` that share it in turn. The first
+rank writes ``FOLDER/<trial>/truth.json`` as each ends, which is also how far the drill has come.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from lastgood.drill.plan import read_plan
 from lastgood.drill.trial import run_trial
 
 
-def main(folder: Path) -> None:
-    """Run every trial of the plan, in its order. A rank that fails ends the others after a minute."""
+def main(folder: Path, group: int, groups: int) -> None:
+    """Run this group's trials of the plan, in its order. A rank that fails ends the others after a minute."""
     end_with_parent()
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     corpus = read_corpus()
-    for trial in read_plan(json.loads((folder / "plan.json").read_text(encoding="utf-8"))):
+    for trial in read_plan(json.loads((folder / "plan.json").read_text(encoding="utf-8")))[group::groups]:
         told = run_trial(trial, folder, corpus)
         if told is not None:
             scratch = folder / trial.name / ".truth.json"
@@ -35,5 +35,5 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
     leave(0)
