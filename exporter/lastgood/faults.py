@@ -38,6 +38,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
@@ -101,6 +102,9 @@ class Injector:
     def resting(self, step: int, model: nn.Module, optimizer: Optimizer) -> None:
         """Corrupt a weight or a moment past torch's write counter, which a flip in memory does not move either."""
         if self._is_due("at-rest", step):
+            cuda: Any = torch.cuda  # untyped in torch
+            if cuda.is_initialized():
+                cuda.synchronize()  # the first look runs beside the training, and comes before
             named = [*_weights(model), *_states(model, optimizer, self.fault.state)]
             self._corrupt_one_of(step, [(name, tensor.data) for name, tensor in named])
 

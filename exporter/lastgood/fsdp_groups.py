@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import nn
 
@@ -46,6 +47,11 @@ class FsdpGroup:
 def groups_of(model: nn.Module) -> tuple[FsdpGroup, ...]:
     """Return the groups of a model in the order of its modules; none when nothing in it is sharded by FSDP2."""
     return tuple(FsdpGroup(place, *found) for place, found in enumerate(_groups(model)))
+
+
+def computes_on(model: nn.Module, otherwise: torch.device) -> torch.device:
+    """Return the device that runs a model: that of its groups, which may keep their weights elsewhere (offloading)."""
+    return next((group.inner.device for group in groups_of(model)), otherwise)
 
 
 def _groups(model: nn.Module) -> Iterator[tuple[str, Any, Any, bool]]:

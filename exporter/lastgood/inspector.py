@@ -23,6 +23,7 @@ from lastgood.calibrated import NOT_DETERMINISTIC, CalibratedReplay, calibrated
 from lastgood.config import Config
 from lastgood.findings import norm_spread
 from lastgood.fingerprint import TensorDigests, hex64
+from lastgood.fsdp_groups import computes_on
 from lastgood.judge import PROCEED, Decision, Judge
 from lastgood.late import Armed
 from lastgood.notice import warn
@@ -78,9 +79,10 @@ class Inspector:
         self.ignored = ignored
         self._shards = shards
         self.why_not = self._why_not(cannot)
-        self.cadences = Cadences(config, session.world, self.why_not, stopwatch_of(session.device))
+        device = computes_on(module, session.device)
+        self.cadences = Cadences(config, session.world, self.why_not, stopwatch_of(device))
         self.spending = self.cadences.spending
-        self.side = side_of(session.device)
+        self.side = side_of(device)
         self._promised = promised
         self._reduced = frozenset(trained(module))
         self._may_differ = "replica" in cannot

@@ -6,20 +6,21 @@ import time
 from pathlib import Path
 from typing import Any
 
+import sharded_tensors
 import sharded_ways
 import torch
 import torch.distributed as dist
 from late_cases import WrongAverage, nan_at, said
 from sharded_ways import plane, sharded
 from syncs import counted
-from training_job import armed, case, events, failure, run_cases, watch
+from training_job import armed, batch_of, case, events, failure, run_cases, watch
 from ways_job import Job, everything, plain
 
 from lastgood import monitor
 from lastgood.cadences import REVIEW_EVERY
 from lastgood.readback import LateOnHost
 
-MODULES = (sharded_ways,)
+MODULES = (sharded_ways, sharded_tensors)
 """Imported for their cases, which register themselves."""
 
 OPTIMIZERS = {  # torch has no fused SGD of DTensors
@@ -91,15 +92,36 @@ def a_wrong_part_stops_a_step_later(root: Path) -> Any:
 
 
 @case
+def under_a_loss_scaler(root: Path) -> Any:
+    """The scaler hands its own flag to a fused optimizer; a wrong part stays out all the same."""
+    job, scaler, states = built("fused AdamW"), torch.amp.GradScaler("cpu", init_scale=4.0), []
+    watched(job, root, scaler=scaler, policy="skip", injector=WrongAverage(3))
+    for step in range(1, 6):
+        torch.manual_seed(step)
+        scaler.scale(job.loss(batch_of(step))).backward()
+        scaler.step(job.optimizers[0])
+        scaler.update()
+        job.optimizers[0].zero_grad()
+        states.append(everything(job))
+    assert job.monitor
+    job.monitor.close()
+    return {"kept": states[1] == states[2], "moved": states[2] != states[3], "told": said(root)}
+
+
+@case
 def a_replay_of_the_step_before_in_a_step_that_is_compared(root: Path) -> Any:
     """The wrong step 5 is replayed at the end of step 6, whose gathers are compared: by those of the training alone."""
     job = built("fused AdamW")
     watched(job, root, policy="skip", injector=armed(nan_at(5), job.module.first))
     assert job.monitor
+    assert job.monitor._shards
+    gathers: Any = job.monitor._shards.gathers
+    counts, compare = [], gathers.compare
+    gathers.compare = lambda *given: (counts.append(len(gathers._found)), compare(*given))[1]
     steps(job, 1, 8)
     job.monitor.close()
     checks = [(e["check"], e["phase"], e["step"], e["result"]) for e in events(root, "check")]
-    return {"told": said(root), "checks": checks}
+    return {"told": said(root), "checks": checks, "counts": counts}
 
 
 @case
@@ -115,6 +137,19 @@ def nothing_waits_for_the_device(root: Path) -> Any:
         job.monitor.close()
         out[name] = seen
     return out
+
+
+@case
+def nothing_waits_where_only_tensors_are_sharded(root: Path) -> Any:
+    """No reduce is seen there: the gradients are read as they are made."""
+    job = watched(sharded_tensors.tensor_parallel(sharded_ways.line()), root)
+    assert job.monitor
+    for step in range(1, 9):
+        sharded_tensors.alike(job, step)
+    with counted() as seen:
+        sharded_tensors.alike(job, 9)
+    job.monitor.close()
+    return seen
 
 
 @case

@@ -406,6 +406,18 @@ def test_memory_at_rest_changes_past_the_counter_that_every_write_moves(seed: in
     assert [tensor._version for tensor in held] == counted
 
 
+def test_on_a_gpu_memory_at_rest_changes_after_what_reads_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    injector, journal = armed(Fault("at-rest", "mantissa-high", 0, 2))
+    waited: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waited.append(len(journal.lines)))
+    training = Training(injector)
+    for number in (1, 2, 3):
+        training.step(number)
+        injector.resting(number, training.model, training.optimizer)
+    assert (waited, len(journal.lines)) == ([0], 1)
+
+
 def test_a_wrong_activation_is_wrong_in_the_forward_already() -> None:
     injector, journal = armed(Fault("activation", "scale", 0, 2))
     faulty, clean = Training(injector), Training(NoInjection())

@@ -13,14 +13,16 @@ from typing import Any
 import pytest
 from tests.exporter.ranks import run_ranks
 from tests.exporter.syncs import of_lastgood
-from tests.exporter.test_sharded import assert_clean, assert_found
+from tests.exporter.test_sharded import CHECKS, assert_clean, assert_found
 
 SCRIPT = Path(__file__).with_name("sharded_late_cases.py")
 FSDP = ("fsdp", "fsdp_accumulated", "fsdp_reduced_every_time", "fsdp_kept_gathered", "fsdp_bf16", "fsdp_all_bf16")
 HSDP = ("hsdp", "hsdp_averaged_late")
+TENSORS = ("tensor_parallel_alone", "tensor_parallel_and_fsdp", "several_groups_in_one_module")
 CASES = (
     "a_nan_is_kept_out", "a_wrong_part_stops_a_step_later", "a_replay_of_the_step_before_in_a_step_that_is_compared",
-    "nothing_waits_for_the_device", "nothing_waits_with_a_budget",
+    "under_a_loss_scaler", "nothing_waits_for_the_device", "nothing_waits_where_only_tensors_are_sharded",
+    "nothing_waits_with_a_budget",
 )  # fmt: skip
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
@@ -44,6 +46,12 @@ def of_hsdp(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
+def of_tensors(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    names = (*TENSORS, "tensor_parallel_and_fsdp_with_a_wrong_part")
+    return run(tmp_path_factory.mktemp("tensors"), names, 4)
+
+
+@pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return run(tmp_path_factory.mktemp("late"), CASES, 2)
 
@@ -58,6 +66,19 @@ def test_fsdp(of_fsdp: list[dict[str, Any]], name: str) -> None:
 def test_hsdp(of_hsdp: list[dict[str, Any]], name: str) -> None:
     assert_clean(of_hsdp, name)
     assert_found(of_hsdp, name)
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_what_is_sharded_in_other_ways(of_tensors: list[dict[str, Any]], name: str) -> None:
+    for rank in of_tensors:
+        result = rank[name]
+        assert (result["equal"], result["findings"], result["text"]) == (True, [], "")
+        assert set(result["passed"]) == CHECKS - set(result["not_run"])
+
+
+def test_a_wrong_part_is_found_under_tensor_parallelism(of_tensors: list[dict[str, Any]]) -> None:
+    result = of_tensors[0]["tensor_parallel_and_fsdp_with_a_wrong_part"]
+    assert result["findings"] == [["conservation", "reduce", 3, [1], None]]
 
 
 @pytest.mark.parametrize("name", ["fused AdamW", "fused Adam", "AdamW"])
@@ -84,6 +105,11 @@ def test_a_wrong_part_stops_the_job_a_step_later(seen: list[dict[str, Any]], nam
         assert result["untouched"]
 
 
+def test_a_loss_scaler_and_the_guard_share_a_flag(seen: list[dict[str, Any]]) -> None:
+    for rank in seen:
+        assert rank["under_a_loss_scaler"] == {"kept": True, "moved": True, "told": [["conservation", 3, True]]}
+
+
 def test_a_late_replay_is_no_part_of_the_gathers_of_the_step_in_progress(seen: list[dict[str, Any]]) -> None:
     result = seen[0]["a_replay_of_the_step_before_in_a_step_that_is_compared"]
     assert ["finite", 5, True] in result["told"]
@@ -91,6 +117,8 @@ def test_a_late_replay_is_no_part_of_the_gathers_of_the_step_in_progress(seen: l
     assert ("replay", "immediate", 5, "failed") in checks
     assert ("replica", "gather", 6, "passed") in checks
     assert not [check for check in checks if check[3] == "not_run"]
+    first, sixth = result["counts"]
+    assert first == sixth > 0
 
 
 @pytest.mark.parametrize(("name", "reads"), [("fused AdamW", 0), ("fused Adam", 0), ("AdamW", 3)])
@@ -102,6 +130,12 @@ def test_a_clean_step_never_waits_for_the_device(seen: list[dict[str, Any]], nam
             "__bool__ in lastgood/monitor.py:_obey_the_device"
         ] * reads
         assert len([c for c in calls if c.startswith("aten")]) == reads
+
+
+def test_where_only_tensors_are_sharded_the_optimizer_alone_costs_a_read(seen: list[dict[str, Any]]) -> None:
+    for rank in seen:
+        calls = of_lastgood(rank["nothing_waits_where_only_tensors_are_sharded"])
+        assert [c for c in calls if not c.startswith("aten")] == ["__bool__ in lastgood/monitor.py:_obey_the_device"]
 
 
 def test_a_look_at_the_costs_waits_for_no_device_either(seen: list[dict[str, Any]]) -> None:
