@@ -6,6 +6,9 @@ GENERATED := $(PAGES) alerts/lastgood_alerts/generated dashboards/lastgood_dashb
 
 # What takes more than seconds; the rest is the fast part.
 SLOW := slow or torchrun or browser or prometheus
+# Tests wait for servers, browsers and ranks much of the time, so two workers fill two cores. A file is one worker's.
+WORKERS ?= 2
+PYTEST := $(PY) -m pytest -q -n $(WORKERS) --dist loadfile
 
 .PHONY: help demo test test-fast test-slow programs lint format bench generate generated screenshots clean
 
@@ -23,10 +26,10 @@ demo: $(READY)
 test: generated test-fast test-slow
 
 test-fast: $(READY)
-	$(PY) -m pytest -q -m "not ($(SLOW))" $(ARGS)
+	$(PYTEST) -m "not ($(SLOW))" $(ARGS)
 
 test-slow: $(READY) programs
-	$(PY) -m pytest -q -m "$(SLOW)" --durations=10 $(ARGS)
+	$(PYTEST) -m "$(SLOW)" --durations=10 $(ARGS)
 
 lint: $(READY)
 	.venv/bin/ruff check .

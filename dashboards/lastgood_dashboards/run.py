@@ -97,6 +97,18 @@ CHECKS: Final = Row(
             says="Findings of the run so far, by check.",
             queries=(Query(expr=ledger("findings_total", RUN, by="run, check"), legend="{{check}}"),),
         ),
+        Panel(
+            id=21, kind="lines", title="Step time that checks take", width=12, height=6, empty=NO_RUN,
+            unit="percentunit", low=0,
+            says="Share of step time, measured in the last steps, without the checks of saves. With a budget the "
+                 "cadences follow it.",
+            queries=(Query(expr=ledger("check_time_ratio", RUN), legend="checks"),),
+        ),
+        Panel(
+            id=22, kind="lines", title="Steps between two runs of a check", width=12, height=6, empty=NO_CHECK, low=0,
+            says="The cadence in force. It grows while the checks take more than the budget.",
+            queries=(Query(expr=ledger("check_interval_steps", RUN, by="run, check"), legend="{{check}}"),),
+        ),
     ),
 )  # fmt: skip
 

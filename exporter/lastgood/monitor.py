@@ -156,7 +156,7 @@ class Monitor:
         self._stepped: set[int] = set()  # optimizers that stepped since the last count
         self._last_step_at: float | None = None
         self._mean_seconds = 0.0
-        self._last_progress = time.monotonic()
+        self._last_progress, self._told_share = time.monotonic(), False
         self._phase = "training"
         self._started = self._closed = self._ended = False
         self._process = os.getpid()
@@ -537,16 +537,23 @@ class Monitor:
         self.inspector.spending.step(seconds)
         self.metrics.step(self.step, seconds, self._deadline())
         self.session.pusher.step()
-        if self.world.rank == 0 and now - self._last_progress >= PROGRESS_SECONDS:
-            self._last_progress = now
-            facts = {
-                "step": self.step,
-                "step_seconds": round(self._mean_seconds, 4),
-                "passed": self.inspector.judge.passed,
-            }
-            if (share := self.inspector.cadences.share()) is not None:
-                facts["check_share"] = round(share, 5)
-            self.publisher.progress(facts, self.step)
+        self._tell_progress(now)
+
+    def _tell_progress(self, now: float) -> None:
+        """Journal how far the run is, every so often and as soon as it is known what the checks cost."""
+        share = self.inspector.cadences.share()
+        is_news = share is not None and not self._told_share
+        if self.world.rank or (now - self._last_progress < PROGRESS_SECONDS and not is_news):
+            return
+        self._last_progress, self._told_share = now, share is not None
+        facts = {
+            "step": self.step,
+            "step_seconds": round(self._mean_seconds, 4),
+            "passed": self.inspector.judge.passed,
+        }
+        if share is not None:
+            facts["check_share"] = round(share, 5)
+        self.publisher.progress(facts, self.step)
 
     def _deadline(self) -> float:
         """Return the time by which the next step must have ended."""

@@ -67,6 +67,17 @@ def test_a_clean_run_of_one_rank_says_what_cannot_run(model: nn.Module, tmp_path
     assert types(tmp_path)[-1] == "run.ended"
 
 
+def test_what_the_checks_cost_is_journaled_once_it_is_known(model: nn.Module, tmp_path: Path) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with watch(model, optimizer, tmp_path) as monitor:
+        for _ in range(50):
+            step(monitor, optimizer, GOOD)
+    (line,) = (tmp_path / "run" / "journal" / "000001" / "rank-00000.progress.jsonl").read_text().splitlines()
+    told = json.loads(line)
+    assert 20 <= told["step"] <= 25
+    assert 0 < told["data"]["check_share"] < 10
+
+
 def test_a_nan_is_suspicious_skipped_and_leaves_the_weights(model: nn.Module, tmp_path: Path) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), 0.1)
     monitor = watch(model, optimizer, tmp_path)
