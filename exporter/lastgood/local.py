@@ -26,7 +26,7 @@ class LocalWatch:
     def send(self, loss: Tensor | None, step: int) -> SentStep:
         """Send what the host must know on its way, without a host read: flags, the same for own and total."""
         squares = [square_sum(grad, near=False) for grad in self._gradients()]
-        device = next((s.device for s in squares), torch.device("cpu") if loss is None else loss.device)
+        device = next((local(p).device for p in self.module.parameters()), torch.device("cpu"))
         zero, mark = torch.zeros((), dtype=torch.float64, device=device), step_mark(step)
         seen = torch.stack([s.to(device) for s in squares]) if squares else zero.new_zeros(0)
         bad_loss = zero if loss is None else (~torch.isfinite(local(loss))).double().reshape(()).to(device)
