@@ -21,7 +21,8 @@ from torch import Tensor
 
 from lastgood.projection import numbers_of, square_sum
 from lastgood.recorder import MicroBatch
-from lastgood.replay import LOSS, MAX_DISPUTES, Outcome, Replayer, Round, Turn, free_memory, run_package
+from lastgood.replay import MAX_DISPUTES, Replayer, Round, Turn
+from lastgood.replay_package import LOSS, Outcome, free_memory, run_package
 from lastgood.rounding import rounding, types_of
 from lastgood.spread import REPEATS, Outlier, compared, difference, farthest, spreads
 from lastgood.verdict_spread import Apart

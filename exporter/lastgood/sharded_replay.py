@@ -30,7 +30,8 @@ from lastgood.fsdp_groups import FsdpGroup
 from lastgood.gather_order import GatherOrder
 from lastgood.projection import numbers_of
 from lastgood.recorder import MicroBatch, Recorder, untouched
-from lastgood.replay import Outcome, Replayer, Round, Turn, forward_again, free_memory, outcome_of, recorded
+from lastgood.replay import Replayer, Round, Turn
+from lastgood.replay_package import Outcome, forward_again, free_memory, outcome_of, recorded
 
 Leaf = tuple[str, nn.Parameter]
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lastgood.fingerprint import fingerprint
 from lastgood.recorder import Recorder
-from lastgood.replay import LOSS, pack, run_package
+from lastgood.replay_package import LOSS, pack, run_package
 
 
 class Net(nn.Module):
