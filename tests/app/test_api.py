@@ -18,6 +18,8 @@ from tests.exporter.histories import History
 from lastgood_console.export.formats import FORMATS
 from lastgood_console.http.operations import OPERATIONS, Operation
 
+pytestmark = pytest.mark.slow
+
 TOKEN = "a token of tests"
 SHOWN = {"Authorization": f"Bearer {TOKEN}"}
 HOSTILE = "=cmd|<img src=x onerror=alert(1)>\r\n| [x](javascript:alert(1)) `\u202e"

@@ -17,6 +17,8 @@ from lastgood_console import cache
 from lastgood_console.store import current
 from lastgood_console.warming import warm_up, work_out
 
+pytestmark = pytest.mark.slow
+
 BUILDERS = ("fleet_map", "node_map", "picture", "timeline_spec", "peers_chart", "story", "to_document")
 PAGES = ("", "nodes", "incident")
 

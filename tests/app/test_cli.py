@@ -15,6 +15,8 @@ from lastgood_console import cli
 from lastgood_console.export import document
 from lastgood_console.export.formats import FORMATS
 
+pytestmark = pytest.mark.slow
+
 Capture = pytest.CaptureFixture[str]
 
 

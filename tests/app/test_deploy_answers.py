@@ -23,6 +23,8 @@ from lastgood_console.deadline import within
 from lastgood_console.deploy import grafana as asked
 from lastgood_console.deploy import shapes
 
+pytestmark = pytest.mark.slow
+
 Capture = pytest.CaptureFixture[str]
 RULES = "/v1/provisioning"
 GROUP = f"{RULES}/folder/lastgood/rule-groups/{grafana_api.rule_groups()[0]['title']}"

@@ -18,6 +18,8 @@ from lastgood_alerts import grafana_api
 from lastgood_console import cli
 from lastgood_console.deploy.unreachable import why
 
+pytestmark = pytest.mark.slow
+
 Json = dict[str, Any]
 Capture = pytest.CaptureFixture[str]
 SECRET = "console-secret-42"

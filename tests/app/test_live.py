@@ -12,6 +12,8 @@ from tests.app.streamlit_tab import Tab
 
 from lastgood_console.live import DRAWN_SECONDS, Drawn
 
+pytestmark = pytest.mark.slow
+
 PAGES = ["", "nodes", "checkpoints"]
 
 

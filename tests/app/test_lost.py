@@ -13,6 +13,8 @@ from tests.app.console_server import Console, run_directory
 import lastgood_console
 from lastgood_console.http.lost import PAGES
 
+pytestmark = pytest.mark.slow
+
 VISIT = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 

@@ -21,6 +21,8 @@ from lastgood_console import server
 from lastgood_console.export import document
 from lastgood_console.export.formats import FORMATS, render
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:

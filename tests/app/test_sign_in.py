@@ -29,6 +29,8 @@ from lastgood_console.server import free_port
 from lastgood_console.sign_in import who
 from lastgood_console.sign_in_file import check_installed, doubts, providers_of, read_auth
 
+pytestmark = pytest.mark.slow
+
 TOKEN = "a token of tests"
 SHOWN = {"Authorization": f"Bearer {TOKEN}"}
 USER = "_streamlit_user"

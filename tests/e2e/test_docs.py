@@ -20,6 +20,8 @@ from lastgood.events import CHECKS, Status
 from lastgood.state import Trust
 from lastgood_console.cli import COMMANDS
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 ACTIONS = {"checkpoint": ("list", "verify", "accept"), "grafana": ("deploy",)}

@@ -19,6 +19,8 @@ from lastgood.demo.status import StatusFile, status_path
 from lastgood.demo.text import IGNORED_TARGET, VOCABULARY, CorpusError, encode, mix, read_corpus, sample
 from lastgood.demo.train import devices_here, fault_here
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def corpus() -> torch.Tensor:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 EXPORTER, CONSOLE = ROOT / "exporter" / "lastgood", ROOT / "app" / "lastgood_console"
 ALERTS, DASHBOARDS = ROOT / "alerts" / "lastgood_alerts", ROOT / "dashboards" / "lastgood_dashboards"

@@ -21,6 +21,8 @@ from lastgood.devices import NoDevices
 from lastgood.monitor import Monitor
 from lastgood.push_wire import STALE
 
+pytestmark = pytest.mark.slow
+
 GOOD = torch.ones(3, 4)
 NAN = torch.full((3, 4), math.nan)
 
