@@ -550,6 +550,7 @@ class Monitor:
             "step": self.step,
             "step_seconds": round(self._mean_seconds, 4),
             "passed": self.inspector.judge.passed,
+            **self.inspector.spread,
         }
         if share is not None:
             facts["check_share"] = round(share, 5)

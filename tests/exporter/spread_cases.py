@@ -63,7 +63,7 @@ def trained(root: Path, loss: Loss, fault: Fault | None = None, steps: int = STE
                     torch.save({"model": ddp.module.state_dict()}, path)
             text += failure(lambda: train(ddp, optimizer, monitor, steps - save, first=save + 1))
         monitor.close()
-    calibrated = monitor.inspector.calibrated
+    calibrated = monitor.inspector.replay.calibrated
     return {
         "text": text,
         "step": monitor.step,
@@ -184,7 +184,7 @@ def accumulated_under_autocast(root: Path) -> Any:
         optimizer.step()
         optimizer.zero_grad()
     monitor.close()
-    calibrated = monitor.inspector.calibrated
+    calibrated = monitor.inspector.replay.calibrated
     rounds = [e["reason"] for e in events(root, "check") if e["check"] == "replay"]
     return {
         "findings": len(events(root, "finding")),

@@ -88,7 +88,7 @@ def test_the_first_look_at_rest_runs_beside_the_forward_and_before_the_update(
 
     monitor = watch(model, optimizer, tmp_path, loss_fn=forward, at_rest_every=2)
     monitor.inspector.side = SideStream(CPU, cuda)
-    begin = monitor.inspector._at_rest.begin
+    begin = monitor.inspector.resting.sample.begin
 
     def first_look(*given: Any) -> None:
         cuda.launch("first look")
@@ -97,7 +97,7 @@ def test_the_first_look_at_rest_runs_beside_the_forward_and_before_the_update(
     def update(*_: Any) -> None:
         cuda.launch("update")
 
-    monkeypatch.setattr(monitor.inspector._at_rest, "begin", first_look)
+    monkeypatch.setattr(monitor.inspector.resting.sample, "begin", first_look)
     optimizer.register_step_pre_hook(update)
     for _ in range(2):
         monitor.loss(GOOD).backward()

@@ -152,8 +152,8 @@ def a_replay_leaves_no_trace(root: Path) -> Any:
     before = weights(ddp), digest_tensors(ddp.module.named_buffers()).hex(), torch.get_rng_state().tolist()
     recorder = monitor.inspector.recorder
     assert recorder is not None
-    assert monitor.inspector.replayer is not None
-    round_ = monitor.inspector.replayer.round(recorder.current, actual=False)
+    assert monitor.inspector.replay.replayer is not None
+    round_ = monitor.inspector.replay.replayer.round(recorder.current, actual=False)
     after = weights(ddp), digest_tensors(ddp.module.named_buffers()).hex(), torch.get_rng_state().tolist()
     same = all(torch.equal(p.grad, g) for p, g in zip(ddp.parameters(), grads, strict=True) if p.grad is not None)
     return {"ran": round_.ran, "disputes": len(round_.disputes), "same": same and before == after}
