@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lastgood.budget import LONGEST, Kind
-from lastgood.cadences import REVIEW_EVERY, Cadences
+from lastgood.budget import Kind
+from lastgood.cadences import Cadences
 from lastgood.config import Config
 from lastgood.findings import norm_spread
 from lastgood.fingerprint import TensorDigests
@@ -33,6 +33,7 @@ from lastgood.replay import Replayer, Round
 from lastgood.replay_check import ReplayCheck
 from lastgood.replica_check import ReplicaCheck
 from lastgood.rest_check import RestCheck
+from lastgood.review import Review
 from lastgood.session import Session
 from lastgood.sharded_replicas import ShardedReplicas
 from lastgood.side_stream import side_of
@@ -85,6 +86,7 @@ class Inspector:
         self._replicas = ReplicaCheck(
             session, self.judge, module, optimizers, why_not=self.why_not, ignored=ignored, shards=shards
         )
+        self.review = Review(session, self.cadences, self.judge)
         self.tolerance: Tolerance | None = None
         self.previous_odd = False
         self.reduced_norm: float | None = None
@@ -92,7 +94,6 @@ class Inspector:
         self.start_step = 0
         self._unmeasured = ""  # why conservation did not run in a step, as it was last said
         self._late: Armed | None = None  # what kept the step out that is judged late now
-        self._reviewed, self._review_ends = 0, math.inf  # the newest look at costs, and before which update it ends
         self._audited = 0  # the newest step whose due checks ran: once per step, whatever is synchronised in it
 
     # --- what runs, and when -----------------------------------------------------------------------------------------
@@ -158,7 +159,7 @@ class Inspector:
         if audit and decision.action in ("proceed", "record") and step != self._audited:
             self._audited = step
             decision = decision.worse(self._rest(step)).worse(self._audit(step))
-            self._begin_review(step, step)
+            self.review.begin(step)
         return decision
 
     def reads_at_once(self, step: int) -> bool:
@@ -188,7 +189,7 @@ class Inspector:
             self._late = None
         if decision is None or decision.action == "stop":
             return decision or PROCEED
-        self._begin_review(step, step + 2)  # nobody waits for the others' costs: a step more is time enough
+        self.review.begin(step, late=True)
         return PROCEED
 
     def _moved_on(self, check: str) -> bool:
@@ -211,30 +212,6 @@ class Inspector:
         if decision.action == "proceed":
             self.judge.skipped_in_a_row = 0
         return decision
-
-    def _begin_review(self, step: int, ends: int) -> None:
-        """Begin to look at what the checks cost, where it is time; ``ends``: before which update it may end."""
-        if (step - self.start_step) % REVIEW_EVERY or step == self._reviewed:
-            return
-        self._reviewed, self._review_ends = step, ends
-        with self.spending.on("every_step"):
-            self.cadences.begin_review()
-
-    def before_update(self, step: int) -> None:
-        """Go on with other cadences where a look has ended: between two steps, which is one place for all ranks."""
-        if step >= self._review_ends:
-            self._end_review()
-
-    def _end_review(self) -> None:
-        self._review_ends = math.inf
-        change = self.cadences.end_review()
-        if change is not None and self.world.rank == 0:
-            self.session.publisher.write("cadence", change, self._reviewed)
-        if alone := self.cadences.over():
-            self.judge.say(
-                f"budget={self.config.budget:g}: the checks of every step alone take {alone:.2%} of step time, and are "
-                f"never switched off; the others run up to {LONGEST} times rarer than configured"
-            )
 
     def _numbers(self, view: BackwardView, facts: StepFacts, step: int) -> Decision:
         self._count_nonfinite(view, facts)
@@ -419,8 +396,7 @@ class Inspector:
 
         Returns the decision, check -> result for the save's record, and the fingerprints (two lanes).
         """
-        if self._review_ends < math.inf:
-            self._end_review()
+        self.review.end()
         passed = self.judge.passed
         results: dict[str, str] = {}
         if step != self.start_step:  # no step of this attempt ran before: there was nothing for them to see

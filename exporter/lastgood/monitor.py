@@ -283,7 +283,7 @@ class Monitor:
             return
         self._started = True
         self._handled = sys.exc_info()[1]  # a whole run may take place inside an exception handler
-        self.inspector.start_step = self.step
+        self.inspector.start_step = self.inspector.review.start = self.step
         self.saver.begin(facts)
         self.metrics.step(self.step, None, time.time() + FIRST_STEP_SECONDS)
 
@@ -507,7 +507,7 @@ class Monitor:
         self._pending = False
         self._micro = 0
         self.step += 1
-        self._guarded(lambda: self.inspector.before_update(self.step), None)
+        self._guarded(lambda: self.inspector.review.before_update(self.step), None)
 
     def _inspect_locally(self) -> Decision:
         assert self._local is not None

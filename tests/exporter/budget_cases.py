@@ -31,6 +31,8 @@ def trained(root: Path, budget: float | None, clock: Any = None) -> dict[str, An
     told = events(root, "cadence")
     state = derive("run", JournalTail(root / "run").poll()[0])
     monitor.close()
+    progress = JournalTail(root / "run")
+    progress.poll()
     rounds = [(e["check"], e["step"]) for e in events(root, "check") if e["phase"] != "close"]
     return {
         "cadence": cadence,
@@ -41,6 +43,7 @@ def trained(root: Path, budget: float | None, clock: Any = None) -> dict[str, An
         "told": told,
         "said": [str(w.message) for w in caught if "budget=" in str(w.message)],
         "due": {status.check: (status.interval_steps, status.due_step) for status in state.checks},
+        "progress": [dict(event.data) for event in progress.progress.values()],
         "findings": len(events(root, "finding")),
         "weights": weights(ddp),
     }

@@ -68,3 +68,10 @@ def test_what_one_rank_alone_measures_stretches_all_of_them(seen: list[dict[str,
 
 def test_a_budget_changes_no_weight(seen: list[dict[str, Any]]) -> None:
     assert len({rank[case]["weights"] for rank in seen for case in rank}) == 1
+
+
+def test_progress_says_what_the_checks_cost_and_how_the_norms_of_the_ranks_lie(seen: list[dict[str, Any]]) -> None:
+    (told,) = seen[0]["without"]["progress"]
+    assert told["check_share"] > 0
+    low, middle, high = told["grad_norm"]
+    assert 0 < low <= middle <= high
