@@ -92,6 +92,29 @@ def a_wrong_part_stops_a_step_later(root: Path) -> Any:
 
 
 @case
+def the_last_step_is_judged_before_a_save_and_at_close(root: Path) -> Any:
+    """With the replay of it, outside of a backward."""
+    out = {}
+    for name in ("save", "close"):
+        job, folder = built("fused AdamW"), root / name
+        watched(job, folder, injector=armed(nan_at(4), job.module.first))
+        monitor = job.monitor
+        assert monitor
+        steps(job, 1, 4)
+        known = said(folder)
+
+        def save(monitor: Any = monitor, folder: Path = folder) -> None:
+            with monitor.checkpoint(folder / "step-4"):
+                raise AssertionError("a save of a step that is refused was entered")
+
+        text = failure(save if name == "save" else monitor.close)
+        monitor.close()
+        rounds = [(e["check"], e["result"]) for e in events(folder, "check") if e["phase"] == "immediate"]
+        out[name] = {"known_at_once": known, "text": text, "told": said(folder), "rounds": rounds}
+    return out
+
+
+@case
 def under_a_loss_scaler(root: Path) -> Any:
     """The scaler hands its own flag to a fused optimizer; a wrong part stays out all the same."""
     job, scaler, states = built("fused AdamW"), torch.amp.GradScaler("cpu", init_scale=4.0), []

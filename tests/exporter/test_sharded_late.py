@@ -21,7 +21,8 @@ HSDP = ("hsdp", "hsdp_averaged_late")
 TENSORS = ("tensor_parallel_alone", "tensor_parallel_and_fsdp", "several_groups_in_one_module")
 CASES = (
     "a_nan_is_kept_out", "a_wrong_part_stops_a_step_later", "a_replay_of_the_step_before_in_a_step_that_is_compared",
-    "under_a_loss_scaler", "nothing_waits_for_the_device", "nothing_waits_where_only_tensors_are_sharded",
+    "the_last_step_is_judged_before_a_save_and_at_close", "under_a_loss_scaler", "nothing_waits_for_the_device",
+    "nothing_waits_where_only_tensors_are_sharded",
     "nothing_waits_with_a_budget",
 )  # fmt: skip
 
@@ -103,6 +104,16 @@ def test_a_wrong_part_stops_the_job_a_step_later(seen: list[dict[str, Any]], nam
         assert (result["known_at_once"], result["told"]) == ([], [["conservation", 3, True]])
         assert result["kept"]
         assert result["untouched"]
+
+
+@pytest.mark.parametrize("when", ["save", "close"])
+def test_the_last_step_is_judged_and_replayed_before(seen: list[dict[str, Any]], when: str) -> None:
+    for rank in seen:
+        result = rank["the_last_step_is_judged_before_a_save_and_at_close"][when]
+        assert result["known_at_once"] == []
+        assert "Rank 1 (node-b, slot 0)" in result["text"]
+        assert ["finite", 4, True] in result["told"]
+        assert result["rounds"] == [["replay", "failed"]]
 
 
 def test_a_loss_scaler_and_the_guard_share_a_flag(seen: list[dict[str, Any]]) -> None:
