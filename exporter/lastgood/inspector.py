@@ -264,7 +264,7 @@ class Inspector:
         rows = self.world.gather_ints([int(own["loss"]), int(own["local"])])
         stages = {r: "loss" if row[0] else "local" for r, row in enumerate(rows) if any(row)}
         moved_on = self._moved_on("finite")
-        replicas = self._replicas.run("immediate", step if moved_on else step - 1, step)
+        replicas = self._compare_now(step, moved_on)
         round_ = self.replay.immediate(step, stages, replicas, moved_on)
         ruling = rule_finite(stages, round_.nonfinite_disputes if round_ else [], self.judge.nodes)
         if not round_:
@@ -355,12 +355,16 @@ class Inspector:
         return self._with_immediate(decision, step, self._moved_on("flag"))
 
     def _with_immediate(self, decision: Decision, step: int, moved_on: bool) -> Decision:
-        replicas = self._replicas.run("immediate", step if moved_on else step - 1, step)
+        replicas = self._compare_now(step, moved_on)
         decision = decision.worse(replicas)
         round_ = self.replay.immediate(step, {}, replicas, moved_on)
         if round_ is None:
             return decision
         return decision.worse(self.replay.judge(round_, "immediate", step))
+
+    def _compare_now(self, step: int, moved_on: bool) -> Decision:
+        """Compare weights after a finding. In a step that is judged late, no gather was looked at."""
+        return self._replicas.run("immediate", step if moved_on else step - 1, step, gathered=self._late is None)
 
     # --- the checks that have a cadence ------------------------------------------------------------------------------
 

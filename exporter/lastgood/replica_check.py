@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -47,23 +47,25 @@ class ReplicaCheck:
         state = optimizer_state(self._module, self._optimizers, self._ignored)
         return [*weights(self._module, self._ignored), *state]
 
-    def run(self, phase: str, state_step: int, step: int) -> Decision:
-        """Compare the weights after step ``state_step``, in phase ``state`` the optimizer state too. Collective."""
+    def run(self, phase: str, state_step: int, step: int, *, gathered: bool = True) -> Decision:
+        """Compare the weights after step ``state_step``, in phase ``state`` the optimizer state too. Collective.
+
+        ``gathered``: of a sharded model also what was gathered in this step (not where the step is judged late).
+        """
         if "replica" in self._why_not:
             return PROCEED
         read = self.shared_state() if phase == "state" else weights(self._module, self._ignored)
         if self._shards is None:
             return self.judge(compare(self._world, read, self._session.nodes), phase, state_step, step)
-        return self._run_on_shards(self._shards, read, phase, state_step, step)
+        return self._judge_shards(self._shards.compare(read, gathered=gathered), phase, state_step, step)
 
-    def _run_on_shards(
-        self, shards: ShardedReplicas, read: Iterable[tuple[str, Tensor]], phase: str, state_step: int, step: int
-    ) -> Decision:
-        result, phase = shards.compare(read, gathered=True), shards.phase(phase)
+    def _judge_shards(self, result: Comparison | None, phase: str, state_step: int, step: int) -> Decision:
+        assert self._shards is not None
+        name = self._shards.phase(phase)
         if result is not None:
-            return self.judge(result, phase, state_step, step)
+            return self.judge(result, name, state_step, step)
         if phase != "immediate":
-            self._judge.journal_check("replica", phase, state_step, step, "not_run", "a rank could not look")
+            self._judge.journal_check("replica", name, state_step, step, "not_run", "a rank could not look")
         return PROCEED
 
     def compare_all(self) -> tuple[Comparison | None, TensorDigests]:
