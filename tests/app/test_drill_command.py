@@ -78,6 +78,15 @@ def test_a_part_that_does_not_exist_is_refused() -> None:
     assert len(parse(["--only", "clean-1"]).plan()) == 1
 
 
+def test_a_fault_that_no_script_is_run_under_is_refused_before_anything_trains(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("")
+    words = "--only brakes: no fault that a script is run under has that in its name; there are 01-gradient-scale-perm"
+    with pytest.raises(ConfigError, match=words):
+        parse(["--script", str(script), "--only", "brakes"])
+    assert parse(["--script", str(script), "--only", "09-weight"]).only == "09-weight"
+
+
 def told(outcomes: tuple[Outcome, ...] = OUTCOMES) -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=False, color_system=None, width=160)

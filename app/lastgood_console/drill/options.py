@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NoReturn
 
+from lastgood.drill.own_plan import NAMES
 from lastgood.drill.plan import FULL, QUICK, Size, Trial, make_plan
 from lastgood.errors import ConfigError
 
@@ -57,6 +58,8 @@ def parse(arguments: Sequence[str]) -> Options:
     _require(given.script is None or given.script.is_file(), f"--script {given.script}: there is no such file")
     _require(given.script is not None or not given.arguments, "arguments are for the script of --script: name one")
     _require(given.script is None or given.html is None, "--html is for a drill without --script: use --json")
+    _require(given.script is None or any(given.only in name for name in NAMES), f"--only {given.only}: no fault that a "
+             f"script is run under has that in its name; there are {', '.join(NAMES)}")  # fmt: skip
     given.arguments = tuple(given.arguments)
     found = given.run_dir is not None and given.run_dir.exists() and any(given.run_dir.iterdir())
     _require(not found, f"--run-dir {given.run_dir}: it is not empty; give a directory of its own")

@@ -32,6 +32,10 @@ TRIED: Final = (
     (BATCH, "nan", "transient"),
 )
 """(row, kind, when) of the faults that a script is run under."""
+NAMES: Final = tuple(
+    f"{number:02}-{'-'.join(fault)}".replace(",", "").replace(" ", "-") for number, fault in enumerate(TRIED, 1)
+)
+"""Of the same faults, whatever script, ranks and steps."""
 WARM_UP: Final = 5
 """Steps at the start that are left out of the times."""
 
@@ -49,8 +53,8 @@ def _trial(chance: random.Random, number: int, ranks: int, steps: int) -> Trial:
         site, kind, chance.randrange(ranks), chance.randint(min(2, steps), max(2, steps * 2 // 3)),
         permanent=when == "permanent", seed=chance.randrange(2**31), chance=CHANCE if when == "intermittent" else 0.0,
     )  # fmt: skip
-    name = f"{number + 1:02}-{row}-{kind}-{when}".replace(",", "").replace(" ", "-")
-    return Trial(name=name, row=row, kind=kind, when=when, faults=(fault,), layer=chance.randrange(2**31), steps=steps)
+    layer = chance.randrange(2**31)
+    return Trial(name=NAMES[number], row=row, kind=kind, when=when, faults=(fault,), layer=layer, steps=steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
