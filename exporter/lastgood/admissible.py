@@ -10,21 +10,21 @@ from torch.optim import Optimizer
 from lastgood.comm import World
 from lastgood.errors import ConfigError
 from lastgood.fingerprint import key_of
-from lastgood.fsdp_groups import groups_of
+from lastgood.fsdp_groups import groups_of, named_parameters, parameters
 from lastgood.sharded import is_sharded
 from lastgood.wrappers import ddp_of, innermost
 
 
 def is_sharded_model(module: nn.Module) -> bool:
     """Tell whether any part of a model is spread over the ranks, by ``fully_shard`` or as tensors."""
-    return bool(groups_of(module)) or any(is_sharded(parameter) for parameter in module.parameters())
+    return bool(groups_of(module)) or any(is_sharded(parameter) for parameter in parameters(module))
 
 
 def require_alike(world: World, module: nn.Module) -> None:
     """Refuse a job whose ranks hold different parts of a model (pipeline parallel): they could not be compared."""
     if not is_sharded_model(module):
         return
-    parts = [(n, tuple(p.shape)) for n, p in module.named_parameters()]
+    parts = [(n, tuple(p.shape)) for n, p in named_parameters(module)]
     groups = [(group.name, group.shards, group.replicas) for group in groups_of(module)]
     if not world.equal(key_of(f"{parts} {groups}")):
         raise ConfigError("the ranks hold different parts of a model (pipeline parallel): lastgood cannot watch it yet")

@@ -18,7 +18,8 @@ Sites, in the order of a step:
 - ``batch``: every target of the batch is ignored, so that the loss is 0/0: a fault of data, not of hardware
 - ``activation``: the output of a layer's forward (:meth:`Injector.wrap`)
 - ``gradient``: the gradient that enters a layer's backward, as a wrong kernel would leave it
-- ``weight-gradient``: the gradient of one of a layer's parameters as autograd made it, before it is in a bucket
+- ``weight-gradient``: the gradient of one of a layer's parameters as autograd made it, before it is in a bucket;
+  under ``fully_shard`` that of the gathered parameter, before its reduce-scatter
 - ``bucket``: a local gradient bucket after lastgood's first projection, as a wrong copy or link would
 - ``reduce-all``, ``reduce-one``: the reduced bucket on all ranks alike, or on one
 - ``weight``, ``optimizer``: one tensor after the update of the step, as a bit flip in memory would
@@ -41,14 +42,14 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.hooks import RemovableHandle
 
 from lastgood.corruption import Change, corrupt_, without_targets
 from lastgood.events import InjectionData
-from lastgood.fault_layers import Corrupted, stand_at_a_parameter, stand_behind
+from lastgood.fault_layers import AtParameter, Corrupted, Removable, stand_behind
 from lastgood.fault_specs import KINDS, NAMED, SITES, Fault, fault_named
 from lastgood.findings import number
 from lastgood.fingerprint import canonical_name
+from lastgood.fsdp_groups import named_parameters
 from lastgood.injection_points import JournalWrite
 from lastgood.projection import project_only
 from lastgood.sharded import local, locally
@@ -89,10 +90,10 @@ class Injector:
         """Write every injection there, at the moment of the corruption; a journal given at the start stays."""
         self.journal_write = self.journal_write or write
 
-    def wrap(self, module: nn.Module) -> RemovableHandle:
+    def wrap(self, module: nn.Module) -> Removable:
         """Put the fault into a layer, before training begins: into its forward, its backward or a parameter."""
         if self.fault.site == "weight-gradient":
-            return stand_at_a_parameter(module, self.fault.seed, self._weight_gradient)
+            return AtParameter(module, self.fault.seed, self._weight_gradient)
         return stand_behind(module, self._hands)
 
     def on_step(self, step: int) -> None:
@@ -153,7 +154,7 @@ class Injector:
         if not self._is_due(site, self._step):
             return tensor
         wrong = tensor.clone()
-        self._corrupt(self._step, name, wrong, width=WARP, replay=replay)
+        self._corrupt(self._step, name, local(wrong), width=WARP, replay=replay)
         return wrong
 
     # --- the corruption ----------------------------------------------------------------------------------------------
@@ -217,12 +218,12 @@ def _measured(change: Change) -> dict[str, Any]:
 
 def _weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield the weights; of a sharded one what this rank holds."""
-    yield from locally((canonical_name(name), parameter) for name, parameter in model.named_parameters())
+    yield from locally((canonical_name(name), parameter) for name, parameter in named_parameters(model))
 
 
 def _states(model: nn.Module, optimizer: Optimizer, wanted: str) -> Iterator[tuple[str, Tensor]]:
     """Yield the optimizer's state tensors that have a value per weight (not its step counts); ``wanted``: its key."""
-    for name, parameter in model.named_parameters():
+    for name, parameter in named_parameters(model):
         for key, state in optimizer.state.get(parameter, {}).items():
             if isinstance(state, Tensor) and state.shape == parameter.shape and state.dim() and wanted in ("", key):
                 yield f"{canonical_name(name)}.{key}", local(state)

@@ -49,6 +49,22 @@ def groups_of(model: nn.Module) -> tuple[FsdpGroup, ...]:
     return tuple(FsdpGroup(place, *found) for place, found in enumerate(_groups(model)))
 
 
+def named_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """Yield what ``module.named_parameters()`` does, but this rank's shard of what FSDP2 keeps gathered at the moment.
+
+    A forward without gradients leaves the root gathered, and every module with ``reshard_after_forward=False``; so does
+    ``unshard()``. The shards are what the optimizer writes and what a checkpoint holds; the copy is another object.
+    """
+    shards = {id(held): shard for held, shard in _swapped(module)}
+    for name, parameter in module.named_parameters():
+        yield name, shards.get(id(parameter), parameter)
+
+
+def parameters(module: nn.Module) -> Iterator[nn.Parameter]:
+    """Yield the same without the names."""
+    return (parameter for _, parameter in named_parameters(module))
+
+
 def computes_on(model: nn.Module, otherwise: torch.device) -> torch.device:
     """Return the device that runs a model: that of its groups, which may keep their weights elsewhere (offloading)."""
     return next((group.inner.device for group in groups_of(model)), otherwise)
@@ -66,6 +82,16 @@ def _groups(model: nn.Module) -> Iterator[tuple[str, Any, Any, bool]]:
         seen.add(id(state))
         groups = state._fsdp_param_groups
         yield from ((_canonical(name), module, group, len(groups) == 1) for group in groups)
+
+
+def _swapped(module: nn.Module) -> Iterator[tuple[nn.Parameter, nn.Parameter]]:
+    """Yield each parameter that may stand in the place of a shard, and the shard."""
+    for _, _, group, _ in _groups(module):
+        for parameter in group.fsdp_params:
+            for name in ("_unsharded_param", "_sharded_post_forward_param"):
+                held = getattr(parameter, name, None)
+                if held is not None:
+                    yield held, parameter.sharded_param
 
 
 def _canonical(name: str) -> str:

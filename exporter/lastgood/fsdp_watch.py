@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from lastgood.comm import World
 from lastgood.fingerprint import count_nonfinite
-from lastgood.fsdp_groups import FsdpGroup
+from lastgood.fsdp_groups import FsdpGroup, parameters
 from lastgood.projection import numbers_of, project
 from lastgood.reduce import NORM_EVERY, BackwardView, BucketView, ReduceWatch, SentStep
 from lastgood.shard_views import BucketParts, Parts
@@ -89,9 +89,10 @@ class FsdpWatch(ReduceWatch):
                 if group.replicas > 1:
                     group.module.set_all_reduce_hook(_Averaged(group.inner._all_reduce_hook, self, group))
             return True
-        for parameter in self.ddp.module.parameters():
+        for parameter in parameters(self.ddp.module):
             if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(self._see_gradient)
+                held: Any = parameter
+                held.register_post_accumulate_grad_hook(self._see_gradient)
         return False
 
     # --- a bucket ----------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lastgood.fingerprint import count_nonfinite
+from lastgood.fsdp_groups import parameters
 from lastgood.projection import numbers_of, project, square_sum
 from lastgood.readback import AtOnce, Readback
 from lastgood.reduce import BackwardView, SentStep
@@ -26,7 +27,7 @@ class LocalWatch:
     def send(self, loss: Tensor | None, step: int) -> SentStep:
         """Send what the host must know on its way, without a host read: flags, the same for own and total."""
         squares = [square_sum(grad, near=False) for grad in self._gradients()]
-        device = next((local(p).device for p in self.module.parameters()), torch.device("cpu"))
+        device = next((local(p).device for p in parameters(self.module)), torch.device("cpu"))
         zero, mark = torch.zeros((), dtype=torch.float64, device=device), step_mark(step)
         seen = torch.stack([s.to(device) for s in squares]) if squares else zero.new_zeros(0)
         bad_loss = zero if loss is None else (~torch.isfinite(local(loss))).double().reshape(()).to(device)
@@ -51,7 +52,7 @@ class LocalWatch:
         return BackwardView(own=flags, total=flags, local_norm=norm, reduced_norm=None)
 
     def _gradients(self) -> list[Tensor]:
-        return [numbers_of(local(p.grad)) for p in self.module.parameters() if p.grad is not None]
+        return [numbers_of(local(p.grad)) for p in parameters(self.module) if p.grad is not None]
 
 
 _NO_LOSS = torch.zeros(2, dtype=torch.float64)

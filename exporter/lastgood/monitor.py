@@ -32,7 +32,7 @@ from lastgood.admissible import is_sharded_model, require_alike, require_wrapper
 from lastgood.background_saves import Save
 from lastgood.comm import World
 from lastgood.errors import ConfigError, IntegrityError
-from lastgood.fsdp_groups import groups_of
+from lastgood.fsdp_groups import groups_of, parameters
 from lastgood.fsdp_watch import FsdpWatch, unmeasurable
 from lastgood.gather_digest import GatherDigest, ungatherable
 from lastgood.guard import Guard, closure_in, is_first_step, is_fused, way_of, with_closure
@@ -83,7 +83,7 @@ def watch(
     config = settings_of.load(**settings)
     optimizers = [plain_optimizer(o) for o in ([optimizer] if isinstance(optimizer, Optimizer) else optimizer)]
     module, ddp = innermost(model), ddp_of(model)
-    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    device = next((p.device for p in parameters(module)), torch.device("cpu"))
     world = World(ddp.process_group if ddp is not None else None)
     require_wrapper(model, world, optimizers)
     require_alike(world, module)
@@ -143,7 +143,7 @@ class Monitor:
             self._shards.gathers.due = self.inspector.replica_due
             self._shards.gathers.timed = lambda: self.inspector.spending.on("replica", runs=0)
         fingerprint_compiled.configure(self.config.compile_checks, self._not_compiled)
-        fingerprint_compiled.prepare(session.device, [p.dtype for p in module.parameters()])
+        fingerprint_compiled.prepare(session.device, [p.dtype for p in parameters(module)])
         self.saver = Saver(self)
         self._guard = Guard()
         self._decision: Decision = PROCEED

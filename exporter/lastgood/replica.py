@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from lastgood.comm import World
 from lastgood.fingerprint import TensorDigests, canonical_name, digest_tensors
+from lastgood.fsdp_groups import named_parameters
 from lastgood.verdict import Ruling, majority, rule_replica
 
 
@@ -46,14 +47,14 @@ def compare(world: World, items: Iterable[tuple[str, Tensor]], nodes: Sequence[s
 
 def weights(module: nn.Module, ignored: Collection[str] = ()) -> Iterator[tuple[str, Tensor]]:
     """Yield canonical name and tensor of every parameter but the ignored ones (canonical names)."""
-    for name, parameter in module.named_parameters():
+    for name, parameter in named_parameters(module):
         if canonical_name(name) not in ignored:
             yield canonical_name(name), parameter.detach()
 
 
 def trained(module: nn.Module) -> Iterator[str]:
     """Yield the canonical name of every parameter that is trained now."""
-    return (canonical_name(name) for name, parameter in module.named_parameters() if parameter.requires_grad)
+    return (canonical_name(name) for name, parameter in named_parameters(module) if parameter.requires_grad)
 
 
 def belongs_to(tensor: str, parameter: str) -> bool:
@@ -74,7 +75,7 @@ def optimizer_state(
     State of a parameter outside the module is named by its place in the optimizer. With several optimizers the name
     starts with ``opt<n>:``.
     """
-    names = {id(p): canonical_name(n) for n, p in module.named_parameters()}
+    names = {id(p): canonical_name(n) for n, p in named_parameters(module)}
     for number, optimizer in enumerate(optimizers):
         prefix = f"opt{number}:" if len(optimizers) > 1 else ""
         position = 0

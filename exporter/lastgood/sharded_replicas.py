@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from lastgood.comm import World
 from lastgood.fingerprint import TensorDigests, canonical_name, digest_tensors
+from lastgood.fsdp_groups import named_parameters
 from lastgood.gather_digest import GatherDigest
 from lastgood.replica import Comparison, first_difference, fold, weights
 from lastgood.sharded import holding, local
@@ -34,7 +35,7 @@ class ShardedReplicas:
         self.world, self.nodes, self.gathers = world, dict(enumerate(nodes)), gathers
         self._alike: dict[str, list[list[int]]] = {}  # spread -> ranks that hold the same, of groups of two or more
         self.alone = self._without_replica(weights(module))
-        self.names = [canonical_name(name) for name, _ in module.named_parameters()]
+        self.names = [canonical_name(name) for name, _ in named_parameters(module)]
 
     @property
     def whole(self) -> bool:
