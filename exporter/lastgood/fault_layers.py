@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,13 @@ from torch.utils.hooks import RemovableHandle
 
 Corrupted = Callable[[Tensor], Tensor]
 """Returns the tensor, or a corrupted copy."""
+
+
+class Removable(Protocol):
+    """What stands in a model until it is removed."""
+
+    def remove(self) -> None:
+        """Take it out of the model."""
 
 
 class Between(torch.autograd.Function):
@@ -49,13 +57,34 @@ def _behind(output: Any, forward: Corrupted, backward: Corrupted) -> Any:
     return type(output)(*items) if hasattr(output, "_fields") else type(output)(items)
 
 
-def stand_at_a_parameter(module: nn.Module, seed: int, hand: Callable[[str, Tensor], Tensor]) -> RemovableHandle:
+class AtParameter:
     """Pass the gradient of one seeded parameter of ``module``, as autograd made it, through ``hand``.
 
-    Register it before lastgood's own hooks do (before training begins): the device made that gradient wrong, so
-    whoever looks at it later sees the wrong one.
+    Make it before lastgood's own hooks are there (before training begins): the device made that gradient wrong, so
+    whoever looks at it later sees the wrong one. ``fully_shard`` trains with another parameter than the one that
+    stands in the module now: the gathered one, which is there from the first forward on, has the gradient.
     """
-    named = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
-    name, parameter = random.Random(f"parameter {seed}").choice(named)
-    handle: RemovableHandle = parameter.register_hook(lambda gradient: hand(name, gradient))  # type: ignore[no-untyped-call]
-    return handle
+
+    def __init__(self, module: nn.Module, seed: int, hand: Callable[[str, Tensor], Tensor]) -> None:
+        named = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+        self.name = random.Random(f"parameter {seed}").choice(named)
+        self.hand = hand
+        path, _, self._last = self.name.rpartition(".")
+        owner = module.get_submodule(path)
+        self._stand_at(getattr(owner, self._last))
+        self._at_forward = owner.register_forward_pre_hook(self._look_again)  # behind the gather, which comes first
+
+    def remove(self) -> None:
+        """Let every gradient pass as it is."""
+        self._at_forward.remove()
+        self._handle.remove()
+
+    def _look_again(self, owner: nn.Module, _inputs: Any) -> None:
+        parameter = getattr(owner, self._last)
+        if parameter is not self._parameter and parameter.requires_grad:
+            self._handle.remove()
+            self._stand_at(parameter)
+
+    def _stand_at(self, parameter: Tensor) -> None:
+        self._parameter = parameter
+        self._handle: RemovableHandle = parameter.register_hook(partial(self.hand, self.name))  # type: ignore[no-untyped-call]
