@@ -40,6 +40,7 @@ class _Gather:
     name: str
     sent: Tensor
     copy: Tensor
+    members: tuple[int, ...]  # the ranks it is among
 
 
 class GatherDigest:
@@ -55,6 +56,7 @@ class GatherDigest:
         self.due: Callable[[int], bool] = lambda step: False
         self.timed: Callable[[], AbstractContextManager[None]] = nullcontext
         self.order = GatherOrder()
+        self._sizes = sizes_of(groups)
         self._found: list[_Gather] = []
         self._of, self._failed = -1, False
         self._ended = -1  # the newest step that was compared: what runs in it from then on is a replay
@@ -75,41 +77,33 @@ class GatherDigest:
                 work.wait()
             copy = self._digest(output, name, 0)
             if copy is not None:
-                self._found.append(_Gather(comm.group.name or WHOLE_MODEL, sent, copy))
+                members = tuple(dist.get_process_group_ranks(group))
+                self._found.append(_Gather(comm.group.name or WHOLE_MODEL, sent, copy, members))
         return work
 
     def compare(self, world: World, nodes: Mapping[int, str]) -> Comparison | None:
         """Compare what the ranks gathered in this step; None where a rank could not look. Collective, once a step."""
         found, ready = self._found, self._of == self.step() and not self._failed
         self._ended, self._found = self.step(), []
-        members = dist.get_process_group_ranks(self._process_group())
-        numbers = [0, 0]
-        if ready and found:
-            sums = torch.stack([torch.stack([g.sent for g in found]).sum(), torch.stack([g.copy for g in found]).sum()])
-            numbers = sums.tolist()
-        rows = world.gather_ints([int(ready), len(found), min(members), *numbers])
+        rows = world.gather_ints([int(ready), len(found), *_sums(found if ready else [], self._sizes)])
         if not all(row[0] and row[1] == rows[0][1] for row in rows) or not rows[0][1]:
             return None
-        whole: dict[int, int] = {}
-        for _, _, first, sent, _ in rows:
-            whole[first] = (whole.get(first, 0) + sent) % WORD
-        odd = [rank for rank, row in enumerate(rows) if row[4] % WORD != whole[row[2]]]
+        odd = sorted({rank for column in range(2, len(rows[0]), 3) for rank in _odd([row[column:] for row in rows])})
         nothing = TensorDigests((), torch.zeros((0, 1), dtype=torch.int64), {})
         if not odd:
             return Comparison(nothing, None)
-        asked = [rank for rank, row in enumerate(rows) if row[2] == rows[odd[0]][2]]
-        name, observed, expected = self._first(world, found, asked, odd[0])
+        name, observed, expected, asked = self._first(world, found, odd[0])
         ruling = rule_gathered(odd, asked, nodes, name)
         return Comparison(nothing, ruling, f"{name}, as gathered", observed, expected)
 
-    def _first(self, world: World, found: Sequence[_Gather], asked: Sequence[int], odd: int) -> tuple[str, int, int]:
-        """Return the first gather that is wrong on rank ``odd``: its name, the digest of the copy, and the right."""
-        rows = world.gather_json([[g.name, int(g.sent), int(g.copy)] for g in found])
-        for number, (name, _, copy) in enumerate(rows[odd]):
-            right = sum(rows[rank][number][1] for rank in asked) % WORD
+    def _first(self, world: World, found: Sequence[_Gather], odd: int) -> tuple[str, int, int, list[int]]:
+        """Return the first gather that is wrong on rank ``odd``: its name, the copy's digest, the right, its ranks."""
+        rows = world.gather_json([[g.name, int(g.sent), int(g.copy), list(g.members)] for g in found])
+        for number, (name, _, copy, members) in enumerate(rows[odd]):
+            right = sum(rows[rank][number][1] for rank in members) % WORD
             if copy % WORD != right:
-                return name, copy, right
-        return WHOLE_MODEL, 0, 0
+                return name, copy, right, members
+        return WHOLE_MODEL, 0, 0, [odd]
 
     def _looks(self) -> bool:
         """Tell whether the gather that begins is looked at; forget those of an earlier step."""
@@ -132,10 +126,6 @@ class GatherDigest:
             self.on_error(error)
             return None
 
-    def _process_group(self) -> dist.ProcessGroup:
-        found: dist.ProcessGroup = self.groups[0].inner.mesh_info.shard_process_group
-        return found
-
 
 class _AllGather:
     """Stand around an all-gather; memory is allocated as it does."""
@@ -150,6 +140,35 @@ class _AllGather:
 
     def __call__(self, output_tensor: Tensor, input_tensor: Tensor, group: Any, async_op: bool = False) -> Any:
         return self.digest.gather(self, output_tensor, input_tensor, group, async_op)
+
+
+def sizes_of(groups: Sequence[FsdpGroup]) -> list[int]:
+    """Return among how many ranks gathers are: all shards, and fewer where a forward keeps larger ones."""
+    fewer = (getattr(group.inner.post_forward_mesh_info, "shard_mesh_size", group.shards) for group in groups)
+    return sorted({*(group.shards for group in groups), *map(int, fewer)})
+
+
+def _sums(found: Sequence[_Gather], sizes: Sequence[int]) -> list[int]:
+    """Return, per size, the first rank that gathers with this one, and the sums of what it sent and received.
+
+    One host read. Zeros where nothing was gathered among so many ranks.
+    """
+    kinds = [[g for g in found if len(g.members) == size] for size in sizes]
+    sums = [
+        torch.stack([torch.stack([g.sent for g in kind]).sum(), torch.stack([g.copy for g in kind]).sum()])
+        for kind in kinds
+        if kind
+    ]
+    numbers = iter(torch.cat(sums).tolist() if sums else [])
+    return [n for kind in kinds for n in ([min(kind[0].members), next(numbers), next(numbers)] if kind else [0, 0, 0])]
+
+
+def _odd(rows: Sequence[Sequence[int]]) -> list[int]:
+    """Return the ranks whose copies are not what the ranks sent; a row begins with first rank, sent, received."""
+    whole: dict[int, int] = {}
+    for first, sent, *_ in rows:
+        whole[first] = (whole.get(first, 0) + sent) % WORD
+    return [rank for rank, (first, _, copy, *_) in enumerate(rows) if copy % WORD != whole[first]]
 
 
 def ungatherable(groups: Sequence[FsdpGroup]) -> str:
