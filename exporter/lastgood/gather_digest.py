@@ -25,7 +25,7 @@ from torch import Tensor
 from lastgood.comm import World
 from lastgood.fingerprint import TensorDigests, fingerprint
 from lastgood.fsdp_groups import FsdpGroup
-from lastgood.gather_order import GatherOrder
+from lastgood.gather_order import Gather, GatherOrder
 from lastgood.replica import Comparison
 from lastgood.verdict_sharded import rule_gathered
 
@@ -67,7 +67,7 @@ class GatherDigest:
         self, comm: _AllGather, output: Tensor, given: Tensor, group: dist.ProcessGroup, asynchronous: bool
     ) -> Any:
         """Run one all-gather, and in a due step look at it before and after."""
-        self.order.add(comm.group.place)
+        self.order.add(comm.noted(given, group))
         looked = self._looks()
         name = f"{comm.group.place}#{len(self._found)}"
         sent = self._digest(given, name, group.rank() * given.numel()) if looked else None
@@ -137,6 +137,11 @@ class _AllGather:
         """Return memory for the communication."""
         memory: Tensor = self.inner.allocate(*args, **kwargs)
         return memory
+
+    def noted(self, given: Tensor, group: dist.ProcessGroup) -> Gather:
+        """Return how a gather is remembered."""
+        few = group.size() != self.group.shards
+        return Gather(self.group.place, given.numel(), given.dtype, group) if few else Gather(self.group.place)
 
     def __call__(self, output_tensor: Tensor, input_tensor: Tensor, group: Any, async_op: bool = False) -> Any:
         return self.digest.gather(self, output_tensor, input_tensor, group, async_op)

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from lastgood.comm import World
 from lastgood.fingerprint import canonical_name, count_nonfinite
 from lastgood.fsdp_groups import FsdpGroup
-from lastgood.gather_order import GatherOrder
+from lastgood.gather_order import GatherOrder, held_by, hold
 from lastgood.projection import numbers_of
 from lastgood.recorder import MicroBatch, Recorder, untouched
 from lastgood.replay import Replayer, Round, Turn
@@ -67,6 +67,7 @@ class ShardedReplayer(Replayer):
 
         Raises what the run raises, after this rank has taken part in all gathers of the others.
         """
+        before = held_by(self.groups)
         self.order.restart()
         self.order.replays = True
         try:
@@ -78,11 +79,13 @@ class ShardedReplayer(Replayer):
             self._take_part(count)
             raise
         finally:
+            hold(self.groups, before)
             self.order.replays = False
         first = outcomes[0]
         return Outcome(first.names, first.values, any(o.nonfinite for o in outcomes[: len(micros)]))
 
     def _run_micro(self, micro: tuple[Any, ...]) -> Outcome:
+        hold(self.groups, self.order.held)
         loss, upstream = forward_again(micro, self.recorder, outside_of_a_backward())
         rows: dict[str, Tensor] = {}
         bad: list[Tensor] = []
@@ -108,11 +111,8 @@ class ShardedReplayer(Replayer):
         rest = (self.order.usual * count)[self.order.count() :]
         root = next(g.module for g in self.groups if g.module._get_fsdp_state()._is_root)
         root.reset_iter_state()
-        for place in rest:
-            inner = self.groups[place].inner
-            inner.unshard()
-            inner.wait_for_unshard()
-            inner._to_sharded()
+        for gather in rest:
+            gather.take_part(self.groups[gather.place])
 
 
 class LockStepTurn(Turn):

@@ -17,6 +17,7 @@ from lastgood.comm import World
 from lastgood.fingerprint import TensorDigests, canonical_name, digest_tensors
 from lastgood.fsdp_groups import named_parameters
 from lastgood.gather_digest import GatherDigest
+from lastgood.gather_order import held_by
 from lastgood.replica import Comparison, first_difference, fold, weights
 from lastgood.sharded import holding, local
 from lastgood.verdict import Ruling, majority, rule_replica
@@ -59,7 +60,7 @@ class ShardedReplicas:
     def begin_micro(self) -> None:
         """Say that a micro-batch of the training begins."""
         if self.gathers is not None:
-            self.gathers.order.begin()
+            self.gathers.order.begin(held_by(self.gathers.groups))
 
     def end_micro(self) -> None:
         """Say that its backward has ended."""
