@@ -87,6 +87,20 @@ def test_a_fault_that_no_script_is_run_under_is_refused_before_anything_trains(t
     assert parse(["--script", str(script), "--only", "09-weight"]).only == "09-weight"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--script", __file__, "--time-limit", "0"], "--time-limit 0.0: a limit is a number of seconds above 0"),
+        (["--script", __file__, "--time-limit", "inf"], "--time-limit inf: a limit is a number of seconds above 0"),
+        (["--time-limit", "60"], "--time-limit is for the runs of --script: name one"),
+    ],
+)
+def test_a_time_limit_is_a_time_and_for_a_script(arguments: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse(arguments)
+    assert parse(["--script", __file__, "--time-limit", "90"]).time_limit == 90
+
+
 def told(outcomes: tuple[Outcome, ...] = OUTCOMES) -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=False, color_system=None, width=160)

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -141,3 +142,79 @@ def test_a_script_that_fails_by_itself_is_said(tmp_path: Path) -> None:
     done = drill("--script", f"{tmp_path}/train.py")
     assert done.returncode == 2
     assert "failed without any fault" in done.stderr
+
+
+ODD = """
+import os, sys, time
+import torch, torch.distributed as dist
+from torch import nn
+import lastgood
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.parallel.DistributedDataParallel(nn.Linear(4, 2))
+optimizer = torch.optim.AdamW(model.parameters())
+if sys.argv[1] == "unwatched":
+    os._exit(0)
+monitor = lastgood.watch(model, optimizer, run_dir="/nowhere", loss_fn=lambda m, x: m(x).sum(), replica_every=2)
+if sys.argv[1] == "no-step":
+    os._exit(0)
+if sys.argv[1] == "hangs":
+    time.sleep(10000)
+for step in range(8):
+    try:
+        monitor.loss(torch.randn(3, 4)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    except lastgood.IntegrityError:
+        time.sleep(10000)
+monitor.close()
+os._exit(0)
+"""
+
+
+def left_behind(script: Path) -> list[str]:
+    """Return the command lines of processes that still run a script; those that are about to end get a moment."""
+    for _ in range(50):
+        lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if os.access(path, os.R_OK)]
+        found = [line.decode() for line in lines if str(script).encode() in line]
+        if not found:
+            break
+        time.sleep(0.2)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("way", "limit", "words"),
+    [
+        ("unwatched", 200, "ended, and did not call lastgood.watch\n"),
+        (
+            "no-step",
+            200,
+            "called lastgood.watch, took no step and ended: a drill needs a few calls of optimizer.step()",
+        ),
+        ("hangs", 15, "without any fault: the run had not ended after 15 s, and was ended (--time-limit)"),
+    ],
+)
+def test_a_script_that_cannot_be_drilled_is_said(way: str, limit: int, words: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(ODD)
+    done = drill("--script", str(script), "--time-limit", str(limit), "--ranks", "2", "--", way)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert f"lastgood drill: {script}" in done.stderr
+    assert words in done.stderr
+    assert not done.stderr.strip().endswith("its log ends with:")
+    assert left_behind(script) == []
+
+
+def test_a_run_that_hangs_under_a_fault_is_ended_and_the_next_fault_is_tried(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(ODD)
+    given = ["--script", str(script), "--ranks", "3", "--time-limit", "40", "--only", "reduced", "--json"]
+    done = drill(*given, f"{tmp_path}/own.json", "--", "trains")
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    assert done.stdout.count(" s, ended at its time limit") == 2, done.stdout
+    told = json.loads((tmp_path / "own.json").read_text())
+    assert [fault["ended_after"] for fault in told["faults"]] == [40, 40]
+    assert [fault["checks"] for fault in told["faults"]] == [["conservation"], ["conservation"]]
+    assert left_behind(script) == []

@@ -73,6 +73,13 @@ def test_a_fault_that_was_not_found_is_told_with_the_reason(what: Trial, told: H
     assert [why in text for text in complaints([got], history().state())] == [True]
 
 
+def test_a_run_that_was_ended_at_its_time_limit_is_said_where_nothing_was_found() -> None:
+    got = tell(trial(), history(10, 11).state(), ended_after=60.4)
+    assert got.why_not == "the run had not ended after 60 s, and was ended (--time-limit)"
+    found = tell(trial(), history(10).audit(50, failed=[1]).find("replay", 50, [1]).state(), ended_after=60.4)
+    assert (found.found, found.why_not, found.ended_after) == (50, "", 60.4)
+
+
 def test_a_healthy_device_that_was_accused_is_a_complaint() -> None:
     told = history(10).find("replay", 50, [2]).rule("attributed", ("replay", 50, "audit"), accused=[2])
     got = tell(trial(), told.state())

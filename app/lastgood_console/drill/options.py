@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +33,8 @@ class Options:
     script: Path | None = None
     arguments: tuple[str, ...] = ()
     """Of the script."""
+    time_limit: float | None = None
+    """Seconds that one run of the script may take; None: as the first one suggests."""
 
     def plan(self) -> tuple[Trial, ...]:
         """Return the trials, or raise :class:`ConfigError` when there is none."""
@@ -60,6 +63,9 @@ def parse(arguments: Sequence[str]) -> Options:
     _require(given.script is None or given.html is None, "--html is for a drill without --script: use --json")
     _require(given.script is None or any(given.only in name for name in NAMES), f"--only {given.only}: no fault that a "
              f"script is run under has that in its name; there are {', '.join(NAMES)}")  # fmt: skip
+    limit = given.time_limit
+    _require(limit is None or 0 < limit < math.inf, f"--time-limit {limit}: a limit is a number of seconds above 0")
+    _require(limit is None or given.script is not None, "--time-limit is for the runs of --script: name one")
     given.arguments = tuple(given.arguments)
     found = given.run_dir is not None and given.run_dir.exists() and any(given.run_dir.iterdir())
     _require(not found, f"--run-dir {given.run_dir}: it is not empty; give a directory of its own")
@@ -99,5 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--run-dir", type=Path, metavar="DIR", help="keep the journals there; without it they are removed")
     add("--script", type=Path, metavar="FILE", help="drill your own training script, which calls lastgood.watch: would "
         "its settings have caught these faults? It is run once per fault")  # fmt: skip
+    add("--time-limit", type=float, metavar="SECONDS", help="how long one run of the script may take before it "
+        "is ended (default: 1800 for the first, then ten times what that one took, and at least 60)")  # fmt: skip
     add("arguments", nargs="*", metavar="ARGUMENTS", help="of the script, after --")
     return parser

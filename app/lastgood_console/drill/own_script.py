@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,8 +16,8 @@ from rich.text import Text
 
 from lastgood import __version__
 from lastgood.drill import own_plan
-from lastgood.drill.own_plan import CLEAN, UNWATCHED, Told, fault_trials, tell
-from lastgood.drill.plan import CONTROL, Trial
+from lastgood.drill.own_plan import CLEAN, UNWATCHED, Told, fault_trials, steps_file, tell, too_long
+from lastgood.drill.plan import Trial
 from lastgood.state import RunState
 from lastgood_console.demo.launcher import log_tail
 from lastgood_console.demo.reading import Follower
@@ -25,35 +26,92 @@ from lastgood_console.drill.options import Options
 
 _OURS: Final = ("LASTGOOD_RUN", "LASTGOOD_RUN_DIR", "LASTGOOD_NODE", "LASTGOOD_PUSH_URL", "LASTGOOD_CONSOLE_URL")
 """Settings of the environment that a drill does not pass on: its runs are no real ones."""
+FIRST_LIMIT: Final = 1800.0
+"""Seconds that the first run may take; nobody knows the script yet."""
+LIMIT_TIMES: Final = 10
+LEAST_LIMIT: Final = 60.0
+"""Every other run may take ``LIMIT_TIMES`` the first one, and at least so many seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One run of the script: how long it took; ``over``: it was ended at its limit; ``code``: of its exit."""
+
+    log: Path
+    seconds: float
+    over: bool
+    code: int | None
 
 
 def drill_script(options: Options, console: Console, folder: Path) -> int:
     """Run the script again and again, and print the report; return the exit code."""
-    _run(UNWATCHED, (UNWATCHED, CLEAN), options, console, folder)
-    clean = _state(_run(CLEAN, (UNWATCHED, CLEAN), options, console, folder), CLEAN, folder)
+    first = _control(UNWATCHED, options, console, folder, options.time_limit or FIRST_LIMIT)
+    limit = options.time_limit or max(LEAST_LIMIT, LIMIT_TIMES * first.seconds)
+    ran = _control(CLEAN, options, console, folder, limit)
+    clean = _state(ran.log, CLEAN, folder)
     steps = clean.attempt.last_step if clean.attempt else 0
     if steps < 2:
         raise DrillError(f"{options.script} ended after step {steps}: a drill needs a few steps of optimizer.step()")
     trials = [t for t in fault_trials(options.seed, options.ranks, steps) if options.only in t.name]
-    told = [tell(t, _state(_run(t, (UNWATCHED, CLEAN, *trials), options, console, folder), t, folder)) for t in trials]
-    about = _about(options, clean, folder)
+    told = [_told(trial, trials, options, console, folder, limit) for trial in trials]
+    about = _about(options, clean, folder, limit)
     if options.json is not None:
         options.json.write_text(json.dumps(own_plan.document(told, about), indent=1) + "\n", encoding="utf-8")
     return _report(told, about, clean, console)
 
 
-def _run(trial: Trial, plan: Sequence[Trial], options: Options, console: Console, folder: Path) -> Path:
-    """Run the script once; return its log. It may end with an error of its own: a policy may stop it."""
+def _control(trial: Trial, options: Options, console: Console, folder: Path, limit: float) -> Ran:
+    """Run the script without a fault. Raises :class:`DrillError` where it cannot be drilled."""
+    ran = _run(trial, (UNWATCHED, CLEAN), options, console, folder, limit)
+    name, times = options.script, _times(folder, trial)
+    if ran.over:
+        raise DrillError(f"{name}, without any fault: {too_long(limit)}{_ending(ran.log)}")
+    if ran.code:
+        raise DrillError(f"{name} failed without any fault{_ending(ran.log)}")
+    if times is None:
+        raise DrillError(f"{name} ended, and did not call lastgood.watch{_ending(ran.log)}")
+    if len(times) < 2:
+        steps = "took no step" if not times else "took one step"
+        need = "a drill needs a few calls of optimizer.step()"
+        raise DrillError(f"{name} called lastgood.watch, {steps} and ended: {need}{_ending(ran.log)}")
+    return ran
+
+
+def _told(
+    trial: Trial, trials: Sequence[Trial], options: Options, console: Console, folder: Path, limit: float
+) -> Told:
+    """Run the script under one fault; return what came of it."""
+    ran = _run(trial, (UNWATCHED, CLEAN, *trials), options, console, folder, limit)
+    return tell(trial, _state(ran.log, trial, folder), limit if ran.over else None)
+
+
+def _run(trial: Trial, plan: Sequence[Trial], options: Options, console: Console, folder: Path, limit: float) -> Ran:
+    """Run the script once. It may end with an error of its own: a policy may stop it."""
     began, log = time.monotonic(), folder / f"{trial.name}.log"
     write_plan(plan, folder)
     worker = ["-m", "lastgood.drill.own_script", str(folder), trial.name, str(options.script), *options.arguments]
     with started(worker, options.ranks, log, _settings(os.environ)) as process:
-        while process.poll() is None:
+        while process.poll() is None and time.monotonic() - began < limit:
             time.sleep(POLL_SECONDS)
-    console.print(f"{trial.name}: {time.monotonic() - began:.0f} s", style="dim", highlight=False)
-    if trial.row == CONTROL and process.returncode:
-        raise DrillError(f"{options.script} failed without any fault; its log ends with:\n{log_tail(log)}")
-    return log
+        code, seconds = process.poll(), time.monotonic() - began
+    over = ", ended at its time limit" if code is None else ""
+    console.print(f"{trial.name}: {seconds:.0f} s{over}", style="dim", highlight=False)
+    return Ran(log, seconds, code is None, code)
+
+
+def _ending(log: Path) -> str:
+    """Return the end of a log as the end of a sentence; nothing of an empty one."""
+    said = log_tail(log).strip()
+    return f"; its log ends with:\n{said}" if said else ""
+
+
+def _times(folder: Path, trial: Trial) -> list[float] | None:
+    """Return when the steps of the first rank ended; None where the script has not called ``lastgood.watch``."""
+    path = folder / trial.name / steps_file(0)
+    if not path.exists():
+        return None
+    finished = path.read_text(encoding="utf-8").rpartition("\n")[0]
+    return [float(line) for line in finished.splitlines()]
 
 
 def _settings(environ: Mapping[str, str]) -> dict[str, str]:
@@ -64,13 +122,12 @@ def _settings(environ: Mapping[str, str]) -> dict[str, str]:
 def _state(log: Path, trial: Trial, folder: Path) -> RunState:
     state = Follower(folder / trial.name, trial.name).poll(1) if (folder / trial.name / "journal").exists() else None
     if state is None:
-        raise DrillError(f"no journal was written: does the script call lastgood.watch? Its log ends with:\n"
-                         f"{log_tail(log)}")  # fmt: skip
+        raise DrillError(f"{trial.name}: no journal was written{_ending(log)}")
     return state
 
 
-def _about(options: Options, clean: RunState, folder: Path) -> dict[str, Any]:
-    times = {name: json.loads((folder / name / "times.json").read_text("utf-8")) for name in ("unwatched", "clean")}
+def _about(options: Options, clean: RunState, folder: Path, limit: float) -> dict[str, Any]:
+    plain, watched = (_times(folder, trial) or [] for trial in (UNWATCHED, CLEAN))
     return {
         "lastgood": __version__,
         "script": str(options.script),
@@ -79,8 +136,9 @@ def _about(options: Options, clean: RunState, folder: Path) -> dict[str, Any]:
         "steps": clean.attempt.last_step if clean.attempt else 0,
         "cadence": dict(own_plan.cadences(clean)),
         "not_run": dict(clean.attempt.not_run) if clean.attempt else {},
-        "seconds_per_step": own_plan.seconds_per_step(times["clean"]),
-        "share_of_step_time": own_plan.share(times["unwatched"], times["clean"]),
+        "seconds_per_step": own_plan.seconds_per_step(watched),
+        "share_of_step_time": own_plan.share(plain, watched),
+        "time_limit": round(limit),
         "clean_findings": len(clean.findings),
     }
 

@@ -40,6 +40,14 @@ WARM_UP: Final = 5
 """Steps at the start that are left out of the times."""
 
 
+def steps_file(rank: int) -> str:
+    """Return the name of the file in which a rank writes, a line a step, when (monotonic seconds) it ended.
+
+    It is there as soon as the script has called ``lastgood.watch``.
+    """
+    return f"steps-{rank}.txt"
+
+
 def fault_trials(seed: int, ranks: int, steps: int) -> tuple[Trial, ...]:
     """Return one trial per fault, on random ranks and steps of a run of so many ``steps``."""
     chance = random.Random(f"script {seed}")
@@ -73,10 +81,12 @@ class Told:
     wrong: bool = False
     last_good: int | None = None
     why_not: str = ""
+    ended_after: float | None = None
+    """Seconds after which the run was ended, because it had not ended by itself; None where it had."""
 
 
-def tell(trial: Trial, state: RunState) -> Told:
-    """Return what came of one fault in the run of a user's script."""
+def tell(trial: Trial, state: RunState, ended_after: float | None = None) -> Told:
+    """Return what came of one fault in the run of a user's script, or in what there is of it."""
     happened = sorted(int(e.data["step"]) for e in state.injections if not e.data.get("replay"))
     begin = trial.faults[0].step
     seen = sorted((f for f in state.findings if f.step >= begin), key=lambda f: (f.step, f.at))
@@ -89,8 +99,14 @@ def tell(trial: Trial, state: RunState) -> Told:
         accused=tuple(accused),
         wrong=bool(set(accused) - trial.ranks),
         last_good=state.last_good.step if seen and state.last_good.exists else None,
-        why_not="" if seen else why_not(trial, state, happened),
+        why_not="" if seen else too_long(ended_after) if ended_after else why_not(trial, state, happened),
+        ended_after=ended_after,
     )  # fmt: skip
+
+
+def too_long(seconds: float) -> str:
+    """Say that a run was ended."""
+    return f"the run had not ended after {seconds:.0f} s, and was ended (--time-limit)"
 
 
 def why_not(trial: Trial, state: RunState, happened: Sequence[int]) -> str:

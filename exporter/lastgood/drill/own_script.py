@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -26,6 +26,7 @@ from torch.optim import Optimizer
 import lastgood
 from lastgood.demo.orphan import end_with_parent
 from lastgood.demo.train import leave
+from lastgood.drill.own_plan import steps_file
 from lastgood.drill.plan import Trial, read_plan
 from lastgood.fault_specs import LAYER_SITES
 from lastgood.faults import Injector
@@ -70,13 +71,16 @@ class Watch:
 
     def __init__(self, trial: Trial, folder: Path) -> None:
         self.trial, self.folder, self.rank = trial, folder / trial.name, int(os.environ["RANK"])
-        self.times: list[float] = []
+        self._steps: IO[str] | None = None
         self._watch = lastgood.watch
 
     def __call__(self, model: nn.Module, optimizer: Any, **settings: Any) -> Any:
         """Watch the script's model in this trial's directory, with this trial's fault."""
         first = optimizer if isinstance(optimizer, Optimizer) else next(iter(optimizer))
-        first.register_step_post_hook(lambda *_: self.times.append(time.monotonic()))
+        if self._steps is None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._steps = (self.folder / steps_file(self.rank)).open("w", encoding="utf-8", buffering=1)
+        first.register_step_post_hook(self._stepped)
         if self.trial.sort == "plain":
             return Unwatched(model, settings.get("loss_fn"))
         injector = self._injector(model)
@@ -93,11 +97,10 @@ class Watch:
         injector.arm()
         return injector
 
-    def tell_times(self) -> None:
-        """Write when each step of the first rank ended."""
-        if self.rank == 0:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / "times.json").write_text(json.dumps(self.times), encoding="utf-8")
+    def _stepped(self, *_: Any) -> None:
+        """Write at once when a step ended: the script may be ended at any time, and in any way."""
+        assert self._steps is not None
+        self._steps.write(f"{time.monotonic()}\n")
 
 
 def layer_of(model: nn.Module, seed: int) -> nn.Module:
@@ -121,8 +124,6 @@ def main(arguments: Sequence[str]) -> None:
     except SystemExit as end:
         if end.code:
             raise
-    finally:
-        watch.tell_times()
 
 
 if __name__ == "__main__":
