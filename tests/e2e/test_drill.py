@@ -218,3 +218,43 @@ def test_a_run_that_hangs_under_a_fault_is_ended_and_the_next_fault_is_tried(tmp
     assert [fault["ended_after"] for fault in told["faults"]] == [40, 40]
     assert [fault["checks"] for fault in told["faults"]] == [["conservation"], ["conservation"]]
     assert left_behind(script) == []
+
+
+SHARDED = """
+import os
+import torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+import lastgood
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 18), nn.ReLU(), nn.Linear(18, 6))
+fully_shard(model[0])
+fully_shard(model)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+every = dict(replica_every=2, state_every=2, replay_every=1)
+monitor = lastgood.watch(model, optimizer, run_dir="/nowhere", loss_fn=lambda m, x: m(x).square().mean(), **every)
+for step in range(10):
+    torch.manual_seed(step * 10 + dist.get_rank())
+    monitor.loss(torch.randn(4, 8)).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+monitor.close()
+os._exit(0)
+"""
+
+
+def test_a_sharded_script_is_told_what_is_outside_reach(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SHARDED)
+    done = drill("--script", str(script), "--only", "weight", "--json", f"{tmp_path}/own.json")
+    gradient, weight = json.loads((tmp_path / "own.json").read_text())["faults"]
+    assert (gradient["row"], gradient["result"], gradient["checks"]) == ("weight gradient", "found", ["replay"])
+    assert gradient["accused"] == [gradient["rank"]]
+    assert (weight["row"], weight["result"], weight["found"]) == ("weight", "outside", None)
+    assert "no other rank holds the same part of" in weight["why_not"]
+    assert "✗" not in done.stdout
+    assert "○ 09-weight-mantissa-low-transient: outside reach" in done.stdout
+    assert "every one inside reach of a check: 1 of 2" in done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -16,7 +16,8 @@ from rich.text import Text
 
 from lastgood import __version__
 from lastgood.drill import own_plan
-from lastgood.drill.own_plan import CLEAN, UNWATCHED, Told, fault_trials, steps_file, tell, too_long
+from lastgood.drill.own_plan import CLEAN, NOTES, UNWATCHED, Step, Told, fault_trials, steps_file, tell, too_long
+from lastgood.drill.own_reach import Noted
 from lastgood.drill.plan import Trial
 from lastgood.state import RunState
 from lastgood_console.demo.launcher import log_tail
@@ -63,17 +64,17 @@ def drill_script(options: Options, console: Console, folder: Path) -> int:
 def _control(trial: Trial, options: Options, console: Console, folder: Path, limit: float) -> Ran:
     """Run the script without a fault. Raises :class:`DrillError` where it cannot be drilled."""
     ran = _run(trial, (UNWATCHED, CLEAN), options, console, folder, limit)
-    name, times = options.script, _times(folder, trial)
+    name, steps = options.script, _steps(folder, trial)
     if ran.over:
         raise DrillError(f"{name}, without any fault: {too_long(limit)}{_ending(ran.log)}")
     if ran.code:
         raise DrillError(f"{name} failed without any fault{_ending(ran.log)}")
-    if times is None:
+    if steps is None:
         raise DrillError(f"{name} ended, and did not call lastgood.watch{_ending(ran.log)}")
-    if len(times) < 2:
-        steps = "took no step" if not times else "took one step"
+    if len(steps) < 2:
+        took = "took no step" if not steps else "took one step"
         need = "a drill needs a few calls of optimizer.step()"
-        raise DrillError(f"{name} called lastgood.watch, {steps} and ended: {need}{_ending(ran.log)}")
+        raise DrillError(f"{name} called lastgood.watch, {took} and ended: {need}{_ending(ran.log)}")
     return ran
 
 
@@ -82,7 +83,8 @@ def _told(
 ) -> Told:
     """Run the script under one fault; return what came of it."""
     ran = _run(trial, (UNWATCHED, CLEAN, *trials), options, console, folder, limit)
-    return tell(trial, _state(ran.log, trial, folder), limit if ran.over else None)
+    state = _state(ran.log, trial, folder)
+    return tell(trial, state, _noted(folder, trial, options.ranks), limit if ran.over else None)
 
 
 def _run(trial: Trial, plan: Sequence[Trial], options: Options, console: Console, folder: Path, limit: float) -> Ran:
@@ -105,13 +107,19 @@ def _ending(log: Path) -> str:
     return f"; its log ends with:\n{said}" if said else ""
 
 
-def _times(folder: Path, trial: Trial) -> list[float] | None:
-    """Return when the steps of the first rank ended; None where the script has not called ``lastgood.watch``."""
-    path = folder / trial.name / steps_file(0)
+def _steps(folder: Path, trial: Trial, rank: int = 0) -> list[Step] | None:
+    """Return what a rank noted of its steps; None where the script has not called ``lastgood.watch``."""
+    path = folder / trial.name / steps_file(rank)
     if not path.exists():
         return None
     finished = path.read_text(encoding="utf-8").rpartition("\n")[0]
-    return [float(line) for line in finished.splitlines()]
+    return [Step(*json.loads(line)) for line in finished.splitlines()]
+
+
+def _noted(folder: Path, trial: Trial, ranks: int) -> Noted:
+    path = folder / trial.name / NOTES
+    notes = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"alone": [], "scaled": False}
+    return own_plan.noted([_steps(folder, trial, rank) or [] for rank in range(ranks)], **notes)
 
 
 def _settings(environ: Mapping[str, str]) -> dict[str, str]:
@@ -127,7 +135,7 @@ def _state(log: Path, trial: Trial, folder: Path) -> RunState:
 
 
 def _about(options: Options, clean: RunState, folder: Path, limit: float) -> dict[str, Any]:
-    plain, watched = (_times(folder, trial) or [] for trial in (UNWATCHED, CLEAN))
+    plain, watched = ([step.ended for step in _steps(folder, trial) or []] for trial in (UNWATCHED, CLEAN))
     return {
         "lastgood": __version__,
         "script": str(options.script),
@@ -148,7 +156,8 @@ def _report(told: Sequence[Told], about: Mapping[str, Any], clean: RunState, con
     for head in ("where", "what", "when", "rank", "from step", "found at", "by", "accused", "last good"):
         table.add_column(head, no_wrap=True)
     for one in told:
-        told_of = [one.row, one.kind, one.when, str(one.rank), _cell(one.first), _cell(one.found)]
+        found = "outside" if one.result == "outside" else _cell(one.found)
+        told_of = [one.row, one.kind, one.when, str(one.rank), _cell(one.first), found]
         named = [" ".join(one.checks) or "–", " ".join(map(str, one.accused)) or "–", _cell(one.last_good)]
         table.add_row(*told_of, *named)
     console.print(table)
@@ -161,11 +170,14 @@ def _report(told: Sequence[Told], about: Mapping[str, Any], clean: RunState, con
             f"{about['seconds_per_step']:.3g} s a step, {100 * about['share_of_step_time']:+.1f} % against no checks"
         )
         console.print(f"Cost here: {words} (one run each; short runs say little).", highlight=False)
+    for one in told:
+        if one.result == "outside":
+            console.print(f"○ {one.trial}: outside reach, {one.why_not}", highlight=False, soft_wrap=True)
     wrong = [*own_plan.complaints(told, clean)]
     for complaint in wrong:
         console.print(Text.assemble(("✗ ", "bold red"), complaint), soft_wrap=True)
     if not wrong:
-        console.print(Text.assemble(("✓ ", "blue"), "These settings would have caught every one of them."))
+        console.print(Text.assemble(("✓ ", "blue"), own_plan.answer(told)))
     return 1 if wrong else 0
 
 

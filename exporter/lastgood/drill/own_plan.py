@@ -6,11 +6,13 @@ what is told is whether these settings caught the fault, when, and if not, why.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
+from lastgood.drill.own_reach import NOTHING, Noted, Unfound, unfound
 from lastgood.drill.plan import BATCH, CHANCE, CONTROL, ROWS, Trial
 from lastgood.fault_specs import Fault
 from lastgood.state import RunState
@@ -40,8 +42,20 @@ WARM_UP: Final = 5
 """Steps at the start that are left out of the times."""
 
 
+NOTES: Final = "notes.json"
+"""In which the first rank writes ``alone`` and ``scaled`` of :class:`Noted`."""
+
+
+class Step(NamedTuple):
+    """What a rank notes of a step: when it ended (monotonic seconds), its gradient's norm, conservation's tolerance."""
+
+    ended: float
+    norm: float | None = None
+    limit: float | None = None
+
+
 def steps_file(rank: int) -> str:
-    """Return the name of the file in which a rank writes, a line a step, when (monotonic seconds) it ended.
+    """Return the name of the file in which a rank writes a line per step: the JSON list of :class:`Step`.
 
     It is there as soon as the script has called ``lastgood.watch``.
     """
@@ -80,16 +94,19 @@ class Told:
     accused: tuple[int, ...] = ()
     wrong: bool = False
     last_good: int | None = None
+    result: Literal["found", "missed", "outside"] = "found"
+    """``missed``: not found, and inside the documented reach of a check; ``outside``: of none."""
     why_not: str = ""
     ended_after: float | None = None
     """Seconds after which the run was ended, because it had not ended by itself; None where it had."""
 
 
-def tell(trial: Trial, state: RunState, ended_after: float | None = None) -> Told:
+def tell(trial: Trial, state: RunState, noted: Noted = NOTHING, ended_after: float | None = None) -> Told:
     """Return what came of one fault in the run of a user's script, or in what there is of it."""
     happened = sorted(int(e.data["step"]) for e in state.injections if not e.data.get("replay"))
     begin = trial.faults[0].step
     seen = sorted((f for f in state.findings if f.step >= begin), key=lambda f: (f.step, f.at))
+    missing = Unfound(True, too_long(ended_after)) if ended_after else unfound(trial, state, noted)
     accused = sorted({s.rank for v in state.verdicts for s in v.suspects if s.role == "accused"})
     return Told(
         trial=trial.name, row=trial.row, kind=trial.kind, when=trial.when, rank=trial.faults[0].rank,
@@ -99,7 +116,8 @@ def tell(trial: Trial, state: RunState, ended_after: float | None = None) -> Tol
         accused=tuple(accused),
         wrong=bool(set(accused) - trial.ranks),
         last_good=state.last_good.step if seen and state.last_good.exists else None,
-        why_not="" if seen else too_long(ended_after) if ended_after else why_not(trial, state, happened),
+        result="found" if seen else "missed" if missing.inside else "outside",
+        why_not="" if seen else missing.why,
         ended_after=ended_after,
     )  # fmt: skip
 
@@ -107,23 +125,6 @@ def tell(trial: Trial, state: RunState, ended_after: float | None = None) -> Tol
 def too_long(seconds: float) -> str:
     """Say that a run was ended."""
     return f"the run had not ended after {seconds:.0f} s, and was ended (--time-limit)"
-
-
-def why_not(trial: Trial, state: RunState, happened: Sequence[int]) -> str:
-    """Say why a fault was not found, as far as the schedule of the checks says it."""
-    attempt = state.attempt
-    if not happened or attempt is None:
-        return "it never happened: the run has no such step, bucket or value"
-    check = {"weight": "replica", "optimizer": "replica"}.get(trial.row)
-    check = check or ("replay" if trial.faults[0].site.endswith(("gradient", "activation")) else "conservation")
-    if check in attempt.not_run:
-        return f"{check} did not run: {attempt.not_run[check]}"
-    if check == "conservation":
-        return "below the tolerance of conservation"
-    cadence = attempt.cadence.get(check)
-    if trial.when == "permanent" or check == "replica":
-        return f"no {check} ran from step {happened[0]} to the last, {attempt.last_step} (one every {cadence} steps)"
-    return f"none of its {len(happened)} faulty steps was audited ({check} every {cadence} steps)"
 
 
 def seconds_per_step(times: Sequence[float]) -> float | None:
@@ -150,8 +151,27 @@ def complaints(told: Sequence[Told], clean: RunState) -> Iterator[str]:
     for one in told:
         if one.wrong:
             yield f"{one.trial}: rank {', '.join(map(str, one.accused))} was accused, the fault was on rank {one.rank}"
-        if one.found is None:
+        if one.result == "missed":
             yield f"{one.trial}: not found, {one.why_not}"
+
+
+def answer(told: Sequence[Told]) -> str:
+    """Return what is said where nothing failed."""
+    outside = sum(one.result == "outside" for one in told)
+    if not outside:
+        return "These settings would have caught every one of them."
+    inside = len(told) - outside
+    if not inside:
+        return "None of them was inside reach of a check here: this says nothing about these settings."
+    return f"These settings would have caught every one inside reach of a check: {inside} of {len(told)}."
+
+
+def noted(ranks: Sequence[Sequence[Step]], alone: Sequence[str], scaled: bool) -> Noted:
+    """Put together what the ranks wrote down. ``ranks``: the steps of each."""
+    rows = [*zip(*ranks, strict=False)]
+    scales = (math.hypot(*(step.norm or 0.0 for step in row)) / len(row) for row in rows)
+    limits = (math.nan if row[0].limit is None else row[0].limit for row in rows)
+    return Noted(frozenset(alone), scaled, tuple(scales), tuple(limits))
 
 
 def document(told: Sequence[Told], about: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import random
 import runpy
@@ -26,7 +27,7 @@ from torch.optim import Optimizer
 import lastgood
 from lastgood.demo.orphan import end_with_parent
 from lastgood.demo.train import leave
-from lastgood.drill.own_plan import steps_file
+from lastgood.drill.own_plan import NOTES, Step, steps_file
 from lastgood.drill.plan import Trial, read_plan
 from lastgood.fault_specs import LAYER_SITES
 from lastgood.faults import Injector
@@ -72,6 +73,7 @@ class Watch:
     def __init__(self, trial: Trial, folder: Path) -> None:
         self.trial, self.folder, self.rank = trial, folder / trial.name, int(os.environ["RANK"])
         self._steps: IO[str] | None = None
+        self._monitor: Any = None
         self._watch = lastgood.watch
 
     def __call__(self, model: nn.Module, optimizer: Any, **settings: Any) -> Any:
@@ -85,7 +87,12 @@ class Watch:
             return Unwatched(model, settings.get("loss_fn"))
         injector = self._injector(model)
         own = {"run_dir": self.folder, "run": self.trial.name}
-        return self._watch(model, optimizer, **{**settings, **own, **({"injector": injector} if injector else {})})
+        given = {**settings, **own, **({"injector": injector} if injector else {})}
+        self._monitor = self._watch(model, optimizer, **given)
+        if self.rank == 0:
+            notes = {"alone": without_replica(self._monitor), "scaled": scales(settings.get("scaler"))}
+            (self.folder / NOTES).write_text(json.dumps(notes), encoding="utf-8")
+        return self._monitor
 
     def _injector(self, model: nn.Module) -> Injector | None:
         fault = next((f for f in self.trial.faults if f.rank == self.rank or f.site == "reduce-all"), None)
@@ -98,9 +105,26 @@ class Watch:
         return injector
 
     def _stepped(self, *_: Any) -> None:
-        """Write at once when a step ended: the script may be ended at any time, and in any way."""
+        """Write at once that a step ended: the script may be ended at any time, and in any way."""
         assert self._steps is not None
-        self._steps.write(f"{time.monotonic()}\n")
+        step = Step(time.monotonic())
+        if self._monitor is not None:
+            inspector = self._monitor.inspector
+            norm = inspector.judge.norms[-1] if inspector.judge.norms else math.nan
+            limit = inspector.tolerance.value if inspector.tolerance else math.nan
+            step = Step(step.ended, *(value if math.isfinite(value) else None for value in (norm, limit)))
+        self._steps.write(f"{json.dumps(step)}\n")
+
+
+def without_replica(monitor: Any) -> list[str]:
+    """Return the parameters of which no other rank holds the same: those of a sharded model without replicas."""
+    shards = monitor._shards
+    return [] if shards is None else sorted(shards.alone)
+
+
+def scales(scaler: Any) -> bool:
+    """Tell whether a loss scaler is in use, which skips steps that are not finite."""
+    return scaler is not None and bool(scaler.is_enabled())
 
 
 def layer_of(model: nn.Module, seed: int) -> nn.Module:
