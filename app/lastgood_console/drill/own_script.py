@@ -152,6 +152,20 @@ def _about(options: Options, clean: RunState, folder: Path, limit: float) -> dic
 
 
 def _report(told: Sequence[Told], about: Mapping[str, Any], clean: RunState, console: Console) -> int:
+    console.print(_table(told))
+    cadence = ", ".join(f"{check} {every}" for check, every in about["cadence"].items() if every)
+    console.print(f"Steps between two checks: {cadence}. {about['steps']} steps.", highlight=False)
+    for check, reason in about["not_run"].items():
+        console.print(Text(f"Not run: {check} ({reason})."), soft_wrap=True)
+    if about["share_of_step_time"] is not None:
+        words = (
+            f"{about['seconds_per_step']:.3g} s a step, {100 * about['share_of_step_time']:+.1f} % against no checks"
+        )
+        console.print(f"Cost here: {words} (one run each; short runs say little).", highlight=False)
+    return _say_misses(told, clean, console)
+
+
+def _table(told: Sequence[Told]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for head in ("where", "what", "when", "rank", "from step", "found at", "by", "accused", "last good"):
         table.add_column(head, no_wrap=True)
@@ -160,24 +174,20 @@ def _report(told: Sequence[Told], about: Mapping[str, Any], clean: RunState, con
         told_of = [one.row, one.kind, one.when, str(one.rank), _cell(one.first), found]
         named = [" ".join(one.checks) or "–", " ".join(map(str, one.accused)) or "–", _cell(one.last_good)]
         table.add_row(*told_of, *named)
-    console.print(table)
-    cadence = ", ".join(f"{check} {every}" for check, every in about["cadence"].items() if every)
-    console.print(f"Steps between two checks: {cadence}. {about['steps']} steps.", highlight=False)
-    for check, reason in about["not_run"].items():
-        console.print(f"Not run: {check} ({reason}).", highlight=False)
-    if about["share_of_step_time"] is not None:
-        words = (
-            f"{about['seconds_per_step']:.3g} s a step, {100 * about['share_of_step_time']:+.1f} % against no checks"
-        )
-        console.print(f"Cost here: {words} (one run each; short runs say little).", highlight=False)
-    for one in told:
-        if one.result == "outside":
-            console.print(f"○ {one.trial}: outside reach, {one.why_not}", highlight=False, soft_wrap=True)
+    return table
+
+
+def _say_misses(told: Sequence[Told], clean: RunState, console: Console) -> int:
+    """Say what was not found and why, then the answer; return the exit code."""
+    outside = [one for one in told if one.result == "outside"]
+    for one in outside:
+        console.print(Text(f"○ {one.trial}: outside reach, {one.why_not}"), soft_wrap=True)
     wrong = [*own_plan.complaints(told, clean)]
     for complaint in wrong:
         console.print(Text.assemble(("✗ ", "bold red"), complaint), soft_wrap=True)
     if not wrong:
-        console.print(Text.assemble(("✓ ", "blue"), own_plan.answer(told)))
+        mark = "○ " if len(outside) == len(told) else "✓ "
+        console.print(Text.assemble((mark, "blue"), own_plan.answer(told)), soft_wrap=True)
     return 1 if wrong else 0
 
 
