@@ -65,7 +65,8 @@ class ReplicaCheck:
         if result is not None:
             return self.judge(result, name, state_step, step)
         if phase != "immediate":
-            self._judge.journal_check("replica", name, state_step, step, "not_run", "a rank could not look")
+            reason = "nothing was gathered, or a rank could not look"
+            self._judge.journal_check("replica", name, state_step, step, "not_run", reason)
         return PROCEED
 
     def compare_all(self) -> tuple[Comparison | None, TensorDigests]:

@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from lastgood.comm import World
-from lastgood.fingerprint import canonical_name, count_nonfinite
-from lastgood.fsdp_groups import FsdpGroup
+from lastgood.fingerprint import count_nonfinite
+from lastgood.fsdp_groups import FsdpGroup, named_parameters
 from lastgood.gather_order import GatherOrder, held_by, hold
 from lastgood.projection import numbers_of
 from lastgood.recorder import MicroBatch, Recorder, untouched
@@ -54,7 +54,11 @@ class ShardedReplayer(Replayer):
     ) -> None:
         super().__init__(world, recorder, nodes, environments)
         self.groups, self.order = groups, order
-        recorder.late_leaves = lambda: leaves_of(groups)
+        recorder.late_leaves = self.leaves
+
+    def leaves(self) -> Iterator[Leaf]:
+        """Yield the gathered parameters that have gradients."""
+        return leaves_of(self.groups, self.recorder.module)
 
     def turn(
         self, result: Round, micros: Sequence[MicroBatch], actual: bool, nonfinite: Mapping[int, str]
@@ -89,7 +93,7 @@ class ShardedReplayer(Replayer):
         loss, upstream = forward_again(micro, self.recorder, outside_of_a_backward())
         rows: dict[str, Tensor] = {}
         bad: list[Tensor] = []
-        leaves = list(leaves_of(self.groups))
+        leaves = list(self.leaves())
         handles: list[Any] = []
         for name, leaf in leaves:
             handles.append(leaf.register_hook(partial(self._digest, rows, bad, name)))  # type: ignore[no-untyped-call]
@@ -122,7 +126,7 @@ class LockStepTurn(Turn):
 
     def pack(self) -> str:
         """Serialise this rank's micro-batches. Returns why it could not, or an empty string."""
-        held = [leaf for _, leaf in leaves_of(self.replayer.groups) if leaf.grad is not None]
+        held = [leaf for _, leaf in self.replayer.leaves() if leaf.grad is not None]
         return "gradients wait for their reduce" if held else super().pack()
 
     def _run_first(self, senders: Sequence[int]) -> str:
@@ -170,13 +174,14 @@ class LockStepTurn(Turn):
             return self._measure(tasks, flag)
 
 
-def leaves_of(groups: Sequence[FsdpGroup]) -> Iterator[Leaf]:
-    """Yield canonical name and gathered parameter of what is trained; it exists once it has been gathered."""
+def leaves_of(groups: Sequence[FsdpGroup], module: nn.Module) -> Iterator[Leaf]:
+    """Yield the module's name and the gathered parameter of what is trained; it exists once it has been gathered."""
+    names = {id(shard): name for name, shard in named_parameters(module)}
     for group in groups:
         for parameter in group.inner.fsdp_params:
-            leaf = getattr(parameter, "_unsharded_param", None)
-            if leaf is not None and leaf.requires_grad:
-                yield canonical_name(parameter._param_fqn), leaf
+            leaf, name = getattr(parameter, "_unsharded_param", None), names.get(id(parameter.sharded_param))
+            if leaf is not None and leaf.requires_grad and name is not None:
+                yield name, leaf
 
 
 @contextmanager
