@@ -21,13 +21,13 @@ WAYS = (
 )  # fmt: skip
 """Those in which the gradients, the reduce or the optimizer's step are not the plain ones."""
 
-pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
+pytestmark = [pytest.mark.torchrun, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     arguments = [str(tmp_path_factory.mktemp("late")), ",".join([*WAYS, "skipped_inside_a_closure"])]
-    return [dict(lines) for lines in run_ranks(SCRIPT, arguments, nodes=NODES, environ=ENVIRON, timeout=280)]
+    return [dict(lines) for lines in run_ranks(SCRIPT, arguments, nodes=NODES, environ=ENVIRON, timeout=560)]
 
 
 @pytest.mark.parametrize("name", WAYS)

@@ -114,8 +114,8 @@ def failure(action: Callable[[], Any]) -> str:
     return ""
 
 
-def armed(fault: Fault, module: nn.Module | None = None) -> Injector:
-    injector = Injector(fault, rank=dist.get_rank())
+def armed(fault: Fault, module: nn.Module | None = None, make: type[Injector] = Injector) -> Injector:
+    injector = make(fault, rank=dist.get_rank())
     if module is not None:
         injector.wrap(module)
     injector.arm()

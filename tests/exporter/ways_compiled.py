@@ -9,23 +9,30 @@ import torch.distributed as dist
 from torch import nn
 from training_job import Net, batch_of
 from ways_ddp import wrapped
-from ways_job import Job, way
+from ways_job import ALL, Job, way
+
+
+def seen_from_outside(job: Job) -> Job:
+    """Put a layer that is not compiled behind the model: the injector cannot stand inside what is compiled."""
+    outside = job.extra["outside"] = nn.Identity()
+    job.loss_fn = lambda model, batch: outside(model(batch)).square().mean()
+    return job
 
 
 def inside() -> Job:
-    return wrapped(torch.compile(Net()))
+    return seen_from_outside(wrapped(torch.compile(Net())))
 
 
 def around() -> Job:
     job = wrapped(Net())
     job.model = torch.compile(job.model)
-    return job
+    return seen_from_outside(job)
 
 
 def in_place() -> Job:
     net = Net()
     net.compile()
-    return wrapped(net)
+    return seen_from_outside(wrapped(net))
 
 
 def in_parts() -> Job:
@@ -42,8 +49,10 @@ def other_shapes(job: Job, step: int) -> None:
     job.update()
 
 
-way("compiled_inside", build=inside, faults=("conservation",))
-way("compiled_around", build=around, faults=("replica",))
-way("compiled_in_place", build=in_place, faults=())
-way("compiled_in_parts", build=in_parts, faults=("replay_of_a_permanent_fault",))
-way("compiled_for_other_shapes", build=in_parts, turn=other_shapes, faults=("replay_of_a_permanent_fault", "finite"))
+OUTSIDE = {"layer": lambda job: job.extra["outside"]}
+PERMANENT = (*ALL, "replay_of_a_permanent_fault")
+way("compiled_inside", build=inside, faults=PERMANENT, **OUTSIDE)
+way("compiled_around", build=around, faults=PERMANENT, **OUTSIDE)
+way("compiled_in_place", build=in_place, faults=PERMANENT, **OUTSIDE)
+way("compiled_in_parts", build=in_parts, faults=PERMANENT)
+way("compiled_for_other_shapes", build=in_parts, turn=other_shapes, faults=PERMANENT)

@@ -77,7 +77,7 @@ def local() -> Job:
 TWO = {"accumulation": 2}
 way("accumulation", build=wrapped, turn=accumulated, settings=TWO)
 way("accumulation_reduced_every_time", build=wrapped, turn=lambda j, s: accumulated(j, s, apart=False), settings=TWO)
-way("accumulation_not_told", build=wrapped, turn=accumulated, faults=("replay", "conservation"))
+way("accumulation_not_told", build=wrapped, turn=accumulated)
 way("find_unused_parameters", build=lambda: wrapped(Branching(), find_unused_parameters=True))
 way("static_graph", build=lambda: wrapped(static_graph=True))
 way(
@@ -92,24 +92,20 @@ way(
     build=lambda: wrapped(gradient_as_bucket_view=True),
     turn=accumulated,
     settings=TWO,
-    faults=("replay", "conservation"),
 )
-way("many_buckets", build=lambda: wrapped(bucket_cap_mb=0.0001), faults=("conservation", "one_result", "finite"))
+way("many_buckets", build=lambda: wrapped(bucket_cap_mb=0.0001))
 way("fp16_hook", build=lambda: wrapped(hook=default_hooks.fp16_compress_hook), faults=UNREDUCED)
 way("bf16_hook", build=lambda: wrapped(hook=bf16), faults=UNREDUCED)
 way("power_sgd_hook", build=powered, faults=UNREDUCED)
 way("built_in_hook", build=built_in, faults=UNREDUCED)
-way("local_sgd_hook", build=local, faults=("finite",))
+way("local_sgd_hook", build=local, faults=("finite", "at_rest"))
 way("stock_hook", build=lambda: wrapped(hook=default_hooks.allreduce_hook))
-way("own_hook_not_promised", build=lambda: wrapped(hook=averaged), faults=())
+way("own_hook_not_promised", build=lambda: wrapped(hook=averaged), faults=UNREDUCED)
 way("own_hook_promised", build=lambda: wrapped(hook=averaged), settings={"lossless_hook": True})
 way(
     "own_hook_promised_and_options",
     build=lambda: wrapped(hook=averaged, static_graph=True, gradient_as_bucket_view=True, bucket_cap_mb=0.0001),
     turn=first_one_synchronised,
     settings=TWO | {"lossless_hook": True},
-    faults=("conservation", "one_result"),
 )
-way(
-    "own_hook_promised_wrongly", build=lambda: wrapped(hook=bf16), settings={"lossless_hook": True}, faults=("replica",)
-)
+way("own_hook_promised_wrongly", build=lambda: wrapped(hook=bf16), settings={"lossless_hook": True}, faults=UNREDUCED)

@@ -14,23 +14,25 @@ from torch.utils._pytree import tree_leaves
 from training_job import CASES, armed, batch_of, events, failure, loss_fn, watch
 
 import lastgood
-from lastgood.faults import Fault
+from lastgood.faults import Fault, Injector
 from lastgood.fingerprint import digest_tensors
 from lastgood.sharded import locally
 
 STEPS = 9
-"""Audited steps: 1, 4 and 8; the faults fall on 2 to 4."""
+"""Audited steps: 1, 4 and 8, the last with the optimizer's state; sampled at rest: 3, 6 and 9."""
 
-FAULTS: Mapping[str, Fault] = {
+FAULTS: dict[str, Fault] = {
     "replay": Fault(site="gradient", kind="scale", rank=1, step=4),
     "conservation": Fault(site="bucket", kind="scale", rank=1, step=3),
     "one_result": Fault(site="reduce-one", kind="scale", rank=1, step=3),
     "replica": Fault(site="weight", kind="bit", rank=1, step=2),
     "finite": Fault(site="gradient", kind="nan", rank=1, step=3),
+    "at_rest": Fault(site="at-rest", kind="bit", rank=1, step=6),
+    "state": Fault(site="optimizer", kind="bit", rank=1, step=7),
     "replay_of_a_permanent_fault": Fault(site="gradient", kind="scale", rank=1, step=4, permanent=True),
 }
-ALL = ("replay", "conservation", "one_result", "replica", "finite")
-UNREDUCED = ("replay", "replica", "finite")
+ALL = ("replay", "conservation", "one_result", "replica", "finite", "at_rest", "state")
+UNREDUCED = ("replay", "replica", "finite", "at_rest", "state")
 """What is in reach where the reduce is not measured."""
 
 
@@ -69,13 +71,18 @@ def plain(job: Job, step: int) -> None:
 
 @dataclass(frozen=True)
 class Way:
-    """``build`` makes the job, ``turn`` is one optimizer step of the loop, ``layer`` has the faults behind it."""
+    """``build`` makes the job, ``turn`` is one optimizer step of the loop, ``layer`` has the faults behind it.
+
+    ``own``: faults that are others than those of :data:`FAULTS`. ``injector``: what puts them in.
+    """
 
     build: Callable[[], Job]
     turn: Callable[[Job, int], None] = plain
     faults: tuple[str, ...] = ALL
     settings: Mapping[str, Any] = field(default_factory=dict)
-    layer: Callable[[Any], nn.Module] = lambda module: module.first
+    layer: Callable[[Job], nn.Module] = lambda job: job.module.first
+    own: Mapping[str, Fault] = field(default_factory=dict)
+    injector: type[Injector] = Injector
 
 
 def way(name: str, **parts: Any) -> None:
@@ -130,14 +137,21 @@ def everything(job: Job) -> str:
 
 def start(way: Way, job: Job, root: Path, **more: Any) -> lastgood.Monitor:
     optimizers = job.optimizers if len(job.optimizers) > 1 else job.optimizers[0]
-    settings = {"scaler": job.scaler, "loss_fn": job.loss_fn, "at_rest_every": 3, **way.settings, **more}
+    settings = {
+        "scaler": job.scaler,
+        "loss_fn": job.loss_fn,
+        "at_rest_every": 3,
+        "state_every": 8,
+        **way.settings,
+        **more,
+    }
     return watch(job.model, optimizers, root, **settings)
 
 
 def with_fault(way: Way, root: Path, name: str) -> dict[str, Any]:
     torch.manual_seed(0)
     job = way.build()
-    injector = armed(FAULTS[name], way.layer(job.module))
+    injector = armed(way.own.get(name) or FAULTS[name], way.layer(job), way.injector)
     job.monitor = start(way, job, root, injector=injector)
     text = failure(lambda: train(job, way.turn))
     job.monitor.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,7 +11,9 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from training_job import Net, batch_of
 from ways_ddp import wrapped
-from ways_job import ALL, UNREDUCED, Job, way
+from ways_job import ALL, FAULTS, UNREDUCED, Job, way
+
+from lastgood.faults import Injector
 
 
 def optimized(make: Any, module: nn.Module | None = None, **options: Any) -> Job:
@@ -139,48 +142,63 @@ def later(job: Job, step: int) -> None:
     job.model.zero_grad()
 
 
+class InTheDirection(Injector):
+    """LBFGS keeps no state per weight: a fault of its state is in the direction of its last step."""
+
+    def after_update(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        if self._is_due("optimizer", step):
+            (state,) = optimizer.state.values()
+            self._corrupt(step, "d", state["d"])
+        else:
+            super().after_update(step, model, optimizer)
+
+
 def half(job: Job, step: int) -> None:
     job.loss(batch_of(step).bfloat16()).backward()
     job.update()
 
 
 ADAMW = torch.optim.AdamW
+UNSCALED = tuple(fault for fault in ALL if fault != "finite")
+"""A scaler skips the step of a NaN."""
 way("autocast_bf16", build=lambda: wrapped(Net()), turn=autocast)
 way("bf16_weights", build=lambda: wrapped(Net().bfloat16()), turn=half)
-way("scaler_fp16", build=lambda: scaled(2.0**10), turn=with_scaler, faults=("replay", "conservation", "replica"))
+way("scaler_fp16", build=lambda: scaled(2.0**10), turn=with_scaler, faults=UNSCALED)
 way("scaler_and_nan", build=lambda: scaled(2.0**10), turn=with_scaler, faults=("finite",))
 way("scaler_that_skips", build=lambda: scaled(2.0**120), turn=with_scaler, faults=())
-way("clipped_after_the_reduce", build=lambda: wrapped(Net()), turn=clipped_after, faults=("replay", "conservation"))
-way("clipped_before_the_reduce", build=clipped_before, faults=("replay", "finite"))
+way("clipped_after_the_reduce", build=lambda: wrapped(Net()), turn=clipped_after)
+way("clipped_before_the_reduce", build=clipped_before)
 way("two_optimizers", build=lambda: optimized(two_optimizers))
+way("fused", build=lambda: optimized(lambda ddp: ADAMW(ddp.parameters(), 1e-2, fused=True)))
+way("foreach", build=lambda: optimized(lambda ddp: ADAMW(ddp.parameters(), 1e-2, foreach=True)))
 way(
-    "fused",
-    build=lambda: optimized(lambda ddp: ADAMW(ddp.parameters(), 1e-2, fused=True)),
-    faults=("replica", "finite"),
+    "lbfgs",
+    build=lambda: optimized(lambda ddp: torch.optim.LBFGS(ddp.parameters(), max_iter=3)),
+    turn=with_closure,
+    injector=InTheDirection,
+    own={"state": replace(FAULTS["state"], step=6)},  # its steps are counted at the next one
 )
-way(
-    "foreach",
-    build=lambda: optimized(lambda ddp: ADAMW(ddp.parameters(), 1e-2, foreach=True)),
-    faults=("replica", "finite"),
-)
-way("lbfgs", build=lambda: optimized(lambda ddp: torch.optim.LBFGS(ddp.parameters(), max_iter=3)), turn=with_closure)
 way(
     "a_closure_that_runs_once",
     build=lambda: optimized(lambda ddp: ADAMW(ddp.parameters(), 1e-2)),
     turn=with_closure,
 )
-way("scheduler", build=lambda: wrapped(Net()), turn=scheduled, faults=("replay",))
-way("frozen_and_tied", build=lambda: wrapped(Frozen()), faults=("replay", "replica"))
-way("sparse", build=lambda: optimized(lambda ddp: torch.optim.SGD(ddp.parameters(), 0.1), Table()), faults=UNREDUCED)
-way("complex_weights_odd_buffers", build=lambda: wrapped(Odd()), faults=ALL)
+way("scheduler", build=lambda: wrapped(Net()), turn=scheduled)
+way("frozen_and_tied", build=lambda: wrapped(Frozen()))
+way(
+    "sparse",
+    build=lambda: optimized(lambda ddp: torch.optim.Adagrad(ddp.parameters(), 0.1), Table()),
+    faults=UNREDUCED,
+)
+way("complex_weights_odd_buffers", build=lambda: wrapped(Odd()))
 way(
     "a_parameter_group_that_comes_later",
     build=lambda: optimized(lambda ddp: ADAMW(ddp.module.first.parameters(), 1e-2)),
     turn=later,
-    faults=("replay", "replica"),
 )
 way(
     "sharded_optimizer_state",
     build=lambda: optimized(lambda ddp: ZeroRedundancyOptimizer(ddp.parameters(), ADAMW, lr=1e-2)),
-    faults=("replay",),
+    faults=(*(fault for fault in ALL if fault != "state"), "overwritten"),
+    own={"overwritten": FAULTS["replica"], "replica": replace(FAULTS["replica"], step=3)},
 )
