@@ -20,6 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import LBFGS, SGD, Optimizer
 
+from lastgood.sharded import local
+
 Closure = Callable[[], Any]
 Way = Literal["at_once", "on_device", "host_read"]
 """How the guard learns of a decision: it was made before, the device knows it, or the host reads it now."""
@@ -65,6 +67,24 @@ def is_first_step(optimizer: Optimizer) -> bool:
         if any(not optimizer.state.get(p) for p in group["params"] if p.grad is not None):
             return True
     return False
+
+
+def only_makes_state(optimizer: Optimizer) -> bool:
+    """Tell whether the coming step changes no weight and is there to make the state of a fresh optimizer.
+
+    ``get_state_dict`` of ``torch.distributed.checkpoint`` steps an optimizer without state, with gradients of zero and
+    a learning rate of zero. The gradients are read on the host, but only where everything else says so.
+    """
+    rates = [group["lr"] for group in optimizer.param_groups if "lr" in group]
+    if optimizer.state or any(_is_elsewhere(rate) or rate != 0 for rate in rates):
+        return False
+    grads = [local(p.grad) for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    return bool(grads) and not any(grad.is_sparse or bool(grad.any()) for grad in grads)
+
+
+def _is_elsewhere(rate: float | Tensor) -> bool:
+    """Tell whether a learning rate lies on a device, where looking at it would make the host wait."""
+    return isinstance(rate, Tensor) and rate.device.type != "cpu"
 
 
 class Guard:

@@ -31,11 +31,12 @@ from lastgood import fingerprint_compiled
 from lastgood.admissible import is_sharded_model, require_alike, require_wrapper
 from lastgood.background_saves import Save
 from lastgood.comm import World
+from lastgood.eager import eager
 from lastgood.errors import ConfigError, IntegrityError
 from lastgood.fsdp_groups import groups_of, parameters
 from lastgood.fsdp_watch import FsdpWatch, unmeasurable
 from lastgood.gather_digest import GatherDigest, ungatherable
-from lastgood.guard import Guard, closure_in, is_first_step, is_fused, way_of, with_closure
+from lastgood.guard import Guard, closure_in, is_first_step, is_fused, only_makes_state, way_of, with_closure
 from lastgood.injection_points import InjectionPoints, NoInjection
 from lastgood.inspector import Inspector
 from lastgood.judge import PROCEED, Decision
@@ -153,6 +154,8 @@ class Monitor:
         self._kept_out: bool | None = None  # the flag, where the host has read it
         self._pending = False  # a synchronised backward has ended and no optimizer has stepped since
         self._loss: Tensor | None = None
+        self._uncompiled_loss = eager(self._recorded_loss)
+        self._makes_state = False  # the optimizer step in progress is none of training (get_state_dict)
         self._stepped: set[int] = set()  # optimizers that stepped since the last count
         self._last_step_at: float | None = None
         self._mean_seconds = 0.0
@@ -181,7 +184,13 @@ class Monitor:
     # --- the loop ----------------------------------------------------------------------------------------------------
 
     def loss(self, batch: Any) -> Any:
-        """Return ``loss_fn(model, batch)`` and remember what it depended on, so that another rank can replay it."""
+        """Return ``loss_fn(model, batch)`` and remember what it depended on, so that another rank can replay it.
+
+        Code that is compiled around it ends here: the model runs compiled where it was compiled itself.
+        """
+        return self._uncompiled_loss(batch)
+
+    def _recorded_loss(self, batch: Any) -> Any:
         if self._recorder is None:
             raise ConfigError("monitor.loss needs loss_fn: pass loss_fn=... to lastgood.watch")
         if self._phase != "training" or not torch.is_grad_enabled():
@@ -377,8 +386,8 @@ class Monitor:
         else:
             self._local = LocalWatch(self.module, self.world.rank, readback)
         for number, optimizer in enumerate(self.optimizers):
-            optimizer.register_step_pre_hook(self._before_step)
-            optimizer.register_step_post_hook(partial(self._after_step, number))
+            optimizer.register_step_pre_hook(eager(self._before_step))
+            optimizer.register_step_post_hook(eager(partial(self._after_step, number)))
         if self._scaler is not None:
             self._count_scaled_steps(self._scaler)
 
@@ -435,15 +444,17 @@ class Monitor:
         """Let the step begin, or let it begin when the closure that makes its gradients has returned."""
         self._guard.restore()
         self.inspector.side.join()  # what reads weights and optimizer state beside the step has read them
-        if self._closed:
+        closure = closure_in(args, kwargs)
+        self._makes_state = closure is None and not self._pending and only_makes_state(optimizer)
+        if self._closed or self._makes_state:
             return None
         self.start()
-        closure = closure_in(args, kwargs)
         if closure is None or isinstance(optimizer, LBFGS):
             self._begin_step(optimizer)
         if closure is None:
             return None
-        return with_closure(args, kwargs, lambda: self._after_closure(optimizer, closure()))
+        after = eager(self._after_closure)
+        return with_closure(args, kwargs, lambda: after(optimizer, closure()))
 
     def _after_closure(self, optimizer: Optimizer, result: Any) -> Any:
         """Read the decision about the gradients that the closure made, before the optimizer does.
@@ -523,7 +534,7 @@ class Monitor:
 
     def _after_step(self, number: int, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._guard.restore()
-        if number or self._closed:
+        if number or self._closed or self._makes_state:
             return
         self.injector.after_update(self.step, self.module, optimizer)
         self._guarded(self._note_step, None)

@@ -17,7 +17,7 @@ import torch.distributed.checkpoint as dcp
 from checkpoint_formats import STEPS
 from huggingface_hub import save_torch_state_dict
 from safetensors.torch import save_file
-from torch.distributed.checkpoint.state_dict import get_state_dict
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from training_job import build, case, events, failure, run_cases, train, watch
 
 MODULES = (checkpoint_sharded,)
@@ -126,12 +126,16 @@ def documented(root: Path) -> Any:
         train(model, optimizer, monitor, 1, first=monitor.step + 1)
         exec(block, names | {"monitor": monitor, "path": root / f"save-{number}", "saves": written.beside()})
     monitor.close()
-    model, optimizer = started()
-    again = watch(model, optimizer, root)
-    (load,) = (block for block in blocks if "monitor.resume" in block)
-    exec(load, names | {"model": model, "optimizer": optimizer, "monitor": again, "path": root / "save-0"})
-    again.close()
-    return {"blocks": len(saving), "saved": len(events(root, "checkpoint.saved")), "step": again.step}
+    steps = []
+    for block in (block for block in blocks if "monitor.resume" in block):
+        by_dcp = "dcp.load" in block
+        model, optimizer = build() if by_dcp else started()
+        again = watch(model, optimizer, root)
+        names |= {"model": model, "optimizer": optimizer, "set_state_dict": set_state_dict}
+        exec(block, names | {"monitor": again, "path": root / f"save-{2 if by_dcp else 0}"})
+        steps.append(again.step)
+        again.close()
+    return {"blocks": len(saving), "saved": len(events(root, "checkpoint.saved")), "steps": steps}
 
 
 def work(go: Path, error: Exception | None) -> None:

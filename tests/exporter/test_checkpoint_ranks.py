@@ -138,6 +138,6 @@ def test_a_save_that_one_rank_never_completes_delays_no_exit_and_is_given_up(tmp
 
 def test_the_examples_of_the_page_save_verify_and_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for rank in job(tmp_path, "documented", 2):
-        assert rank["documented"] == {"blocks": 6, "saved": 6, "step": 1}
+        assert rank["documented"] == {"blocks": 6, "saved": 6, "steps": [1, 3]}
     for number in range(6):
         assert verify([str(tmp_path / "documented" / f"save-{number}")]) == 0, capsys.readouterr()
