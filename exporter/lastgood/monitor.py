@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +28,7 @@ from torch.optim import LBFGS, Optimizer
 
 from lastgood import config as settings_of
 from lastgood import fingerprint_compiled
-from lastgood.admissible import is_sharded_model, require_alike, require_wrapper
+from lastgood.admissible import is_sharded_model, require_alike, require_arguments, require_wrapper
 from lastgood.background_saves import Save
 from lastgood.comm import World
 from lastgood.eager import eager
@@ -81,6 +81,7 @@ def watch(
     tuple that starts with it); without it ``replay`` is *not run*. ``scaler``: the ``GradScaler`` of the loop.
     ``settings``: the fields of :class:`lastgood.config.Config`. Raises :class:`ConfigError`.
     """
+    require_arguments(model, optimizer, loss_fn, scaler, lossless_hook, injector=injector, registry=registry)
     config = settings_of.load(**settings)
     optimizers = [plain_optimizer(o) for o in ([optimizer] if isinstance(optimizer, Optimizer) else optimizer)]
     module, ddp = innermost(model), ddp_of(model)
@@ -193,7 +194,7 @@ class Monitor:
     def _recorded_loss(self, batch: Any) -> Any:
         if self._recorder is None:
             raise ConfigError("monitor.loss needs loss_fn: pass loss_fn=... to lastgood.watch")
-        if self._phase != "training" or not torch.is_grad_enabled():
+        if self._phase != "training" or self._closed or not torch.is_grad_enabled():
             return self._recorder.loss_fn(self.model, batch)
         self.start()
         step = self.step + 1
@@ -233,6 +234,9 @@ class Monitor:
         A save that goes on after the context is followed by its future, ``with monitor.checkpoint(path) as save:
         save.future = dcp.async_save(...)``, and recorded when that is complete on every rank that has one.
         """
+        if self._closed:
+            self.inspector.judge.say("monitor.checkpoint came after close: no check ran, and the save has no record")
+            return nullcontext(Save())
         self.start()
         self._settle()
         if self._owed.action == "stop":
@@ -246,6 +250,12 @@ class Monitor:
         them. ``resume(None, step=n)``: the parent is unknown, what follows is at best *unverified*. Raises
         :class:`ConfigError` after the first step, or for a path without a record when no ``step`` is given.
         """
+        if step is not None and (isinstance(step, bool) or not isinstance(step, int)):
+            raise ConfigError(f"step={step!r}: expected the step that the state was saved at, a whole number")
+        if self._closed:
+            raise ConfigError(
+                "monitor.resume came after close: call lastgood.watch again, and resume with that monitor"
+            )
         if self._started:
             raise ConfigError(f"monitor.resume came after step {self.step} had begun: call it before the first step")
         self.saver.resume(None if path is None else Path(path), step)

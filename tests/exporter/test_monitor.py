@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -291,6 +292,60 @@ def test_a_check_that_breaks_is_one_counter_and_training_goes_on(
 def test_a_plain_module_needs_its_optimizer(model: nn.Module, tmp_path: Path) -> None:
     with pytest.raises(lastgood.ConfigError, match="optimizer is empty"):
         watch(model, [], tmp_path)
+
+
+WRONG: list[tuple[str, Any]] = [
+    ("model", "x"), ("model", [nn.Linear(1, 1)]),
+    ("optimizer", "x"), ("optimizer", None), ("optimizer", ["x"]), ("optimizer", nn.Linear(1, 1)),
+    ("loss_fn", "x"), ("loss_fn", 5),
+    ("scaler", "x"), ("scaler", True), ("scaler", torch.amp.GradScaler),
+    ("lossless_hook", "no"), ("lossless_hook", None), ("lossless_hook", 1),
+    ("injector", "x"), ("injector", 0), ("registry", "x"), ("registry", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_an_argument_that_is_no_such_thing_is_refused(model: nn.Module, tmp_path: Path, name: str, value: Any) -> None:
+    arguments: dict[str, Any] = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.1)} | {name: value}
+    shown = re.escape(" ".join(repr(value).split())[:79])
+    with pytest.raises(lastgood.ConfigError, match=f"^{name}={shown}.*: expected .+"):
+        watch(arguments.pop("model"), arguments.pop("optimizer"), tmp_path, **arguments)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_optimizer_that_is_given_twice_is_refused(model: nn.Module, tmp_path: Path) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with pytest.raises(lastgood.ConfigError, match="expected each optimizer once"):
+        watch(model, [optimizer, optimizer], tmp_path)
+
+
+@pytest.mark.parametrize("number", ["3", 3.0, True])
+def test_a_step_that_is_no_number_is_refused(model: nn.Module, tmp_path: Path, number: Any) -> None:
+    monitor = watch(model, torch.optim.SGD(model.parameters(), 0.1), tmp_path)
+    with pytest.raises(lastgood.ConfigError, match="a whole number"):
+        monitor.resume(None, step=number)
+    monitor.close()
+
+
+def test_after_close_a_save_goes_on_and_is_said_to_be_unchecked(model: nn.Module, tmp_path: Path) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    monitor = watch(model, optimizer, tmp_path)
+    step(monitor, optimizer, GOOD)
+    monitor.close()
+    before = types(tmp_path)
+    with pytest.warns(RuntimeWarning, match="after close: no check ran, and the save has no record"):
+        context = monitor.checkpoint(tmp_path / "late.pt")
+    with context as save:
+        torch.save(model.state_dict(), tmp_path / "late.pt")
+        save.future = None
+    with monitor.checkpoint(tmp_path / "later.pt"):  # said once
+        torch.save(model.state_dict(), tmp_path / "later.pt")
+    assert sorted(path.name for path in tmp_path.glob("late*")) == ["late.pt", "later.pt"]
+    assert types(tmp_path) == before
+    step(monitor, optimizer, GOOD)
+    assert monitor.step == 1
+    with pytest.raises(lastgood.ConfigError, match="after close"):
+        monitor.resume(None, step=3)
 
 
 def test_loss_without_a_loss_fn_says_what_to_pass(model: nn.Module, tmp_path: Path) -> None:
