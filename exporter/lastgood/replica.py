@@ -57,6 +57,13 @@ def trained(module: nn.Module) -> Iterator[str]:
     return (canonical_name(name) for name, parameter in named_parameters(module) if parameter.requires_grad)
 
 
+def rewritten(module: nn.Module) -> Iterator[str]:
+    """Yield the canonical name of every weight that its layer writes in the forward: an embedding with ``max_norm``."""
+    layers = (m for m in module.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag) and m.max_norm is not None)
+    written = {id(layer.weight) for layer in layers}
+    return (canonical_name(name) for name, parameter in named_parameters(module) if id(parameter) in written)
+
+
 def belongs_to(tensor: str, parameter: str) -> bool:
     """Tell whether a compared tensor is this parameter, or optimizer state of it (see :func:`optimizer_state`)."""
     return tensor.split(":", 1)[-1].split("/", 1)[0] == parameter

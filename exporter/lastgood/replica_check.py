@@ -12,11 +12,11 @@ from torch.optim import Optimizer
 
 from lastgood.fingerprint import TensorDigests, hex64
 from lastgood.judge import PROCEED, Decision, Judge
-from lastgood.replica import Comparison, belongs_to, compare, optimizer_state, trained, weights
+from lastgood.replica import Comparison, belongs_to, compare, optimizer_state, rewritten, trained, weights
 from lastgood.session import Session
 from lastgood.sharded import digest_whole, locally
 from lastgood.sharded_replicas import ShardedReplicas
-from lastgood.verdict import Ruling, rule_unreduced
+from lastgood.verdict import Ruling, rule_rewritten, rule_unreduced
 
 
 class ReplicaCheck:
@@ -104,8 +104,14 @@ class ReplicaCheck:
         return self._judge.publish("replica", ruling, [found])
 
     def _ruling_of(self, result: Comparison) -> Ruling | None:
-        """Return the ruling; that of software where a parameter differs that no rank's gradients are averaged into."""
+        """Return the ruling; that of software where a parameter differs that every rank changes alone.
+
+        No gradients are averaged into it, or its layer writes it in the forward.
+        """
         if result.ruling is None or result.tensor is None:
             return result.ruling
         odd = any(belongs_to(result.tensor, name) for name in trained(self._module) if name not in self._reduced)
-        return rule_unreduced(result.tensor) if self._world.agree(not odd) else result.ruling
+        if self._world.agree(not odd):
+            return rule_unreduced(result.tensor)
+        written = result.tensor.split(":", 1)[-1] in rewritten(self._module)
+        return rule_rewritten(result.tensor) if written else result.ruling

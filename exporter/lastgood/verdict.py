@@ -148,6 +148,15 @@ def rule_unreduced(tensor: str) -> Ruling:
     return Ruling(status="confirmed", confidence="high", reasons_for=(reason,), reasons_against=(against,))
 
 
+def rule_rewritten(tensor: str) -> Ruling:
+    """Rule on replicas that differ in a weight that the forward itself writes, on each rank by its own batch."""
+    reason = f"{tensor} belongs to an embedding with max_norm, whose forward rescales the rows that a batch looks up."
+    against = (
+        "Every rank has its own batch, so healthy ones differ: clip these rows alike on all, after the step."
+    )
+    return Ruling(status="confirmed", confidence="high", reasons_for=(reason,), reasons_against=(against,))
+
+
 def arbitrate(disputes: Sequence[Dispute], nodes: Mapping[int, str]) -> Ruling:
     """Rule on a replay round (the arbitration table of docs/checks.md, first match). ``nodes``: rank -> node.
 

@@ -1,7 +1,8 @@
 """Say in which steps a corruption can have begun. Pure: no torch, no files, no clock.
 
 The window of a finding is ``(w, s]``: ``w`` is the latest point on the finding's lineage that is proven good for what
-failed, ``s`` the step whose numbers were wrong. What proves a point depends on the check:
+failed, ``s`` the step whose numbers were wrong; that is the step in progress where a finding read the state that its
+attempt began with, which no step of the attempt had written. What proves a point depends on the check:
 
 - ``replay`` of a device: its last replay pass; without one, the step before the device joined the lineage.
 - ``replica``: the state of the last replica pass; without one, the step resumed from, if the loaded bytes were
@@ -62,7 +63,7 @@ def window_of(finding: Finding, attempts: Mapping[int, Attempt], rounds: Rounds)
     """Return the window of one finding (the table of docs/checks.md)."""
     if finding.check in ("finite", "conservation"):
         return _per_step(finding, attempts)
-    end = finding.step if finding.check == "replay" else finding.state_step
+    end = finding.step if finding.check == "replay" or _no_step_before(finding, attempts) else finding.state_step
     chain = segments(attempts, Point(finding.attempt, end - 1))
     places: Sequence[Place | None] = finding.places or (None,)
     if finding.check == "replica":
@@ -72,6 +73,11 @@ def window_of(finding: Finding, attempts: Mapping[int, Attempt], rounds: Rounds)
     point, reason = min(starts, key=lambda s: (order[s[0].attempt], s[0].step))
     point = normalise(chain, point)
     return Window(point.attempt, point.step, finding.attempt, end, False, reason)
+
+
+def _no_step_before(finding: Finding, attempts: Mapping[int, Attempt]) -> bool:
+    """Tell whether a finding read the state that its attempt began with, so that it changed in the step in progress."""
+    return finding.state_step <= attempts[finding.attempt].from_step
 
 
 def _per_step(finding: Finding, attempts: Mapping[int, Attempt]) -> Window:

@@ -170,12 +170,19 @@ def window_text(window: Window | None) -> str:
         return "not known"
     if window.contained:
         return f"step {step_text(window.end)}, contained"
+    if _is_empty(window):
+        return f"before step {step_text(window.end + 1)}"
     if window.start_attempt != window.end_attempt:
         return (
             f"(step {step_text(window.start)} of attempt {window.start_attempt}, "
             f"step {step_text(window.end)} of attempt {window.end_attempt}]"
         )
     return f"({step_text(window.start)}, {step_text(window.end)}]"
+
+
+def _is_empty(window: Window) -> bool:
+    """Tell whether no step is in a window: what was read was there before the first step of the attempt."""
+    return window.start_attempt == window.end_attempt and window.end <= window.start
 
 
 def when_phrase(incident: Incident) -> str:
@@ -188,6 +195,8 @@ def when_phrase(incident: Incident) -> str:
             f"after step {step_text(window.start)} of attempt {window.start_attempt} and "
             f"by step {step_text(window.end)} of attempt {window.end_attempt}"
         )
+    if _is_empty(window):
+        return window_text(window)
     if window.end - window.start == 1:
         return f"at step {step_text(window.end)}"
     return f"in steps {window_text(window)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from lastgood.fold import derive
 from lastgood.lineage import unknown_root
 from lastgood.state import Device, Incident, RunState, Unreadable
 from lastgood.trust import covered
+from lastgood.wording import when_phrase
 
 NODES = ("node-a", "node-b", "node-c")
 SPARE = ("node-a", "node-d", "node-c")
@@ -318,6 +320,23 @@ def test_a_finding_at_a_save_is_not_begun_by_a_round_that_read_the_weights_alone
     assert only_window(history.find("replica", 60, [3], phase="save")) == (1, 25, 1, 60, False)
     history.events.pop()
     assert only_window(history.find("replica", 60, [3], phase="loop", state_step=59)) == (1, 49, 1, 59, False)
+
+
+@pytest.mark.parametrize(("from_step", "parent"), [(0, None), (50, (1, 50, "step-50"))])
+def test_what_changed_in_the_first_step_of_an_attempt_changed_in_that_step(from_step: int, parent: Any) -> None:
+    """Replicas that the forward of the first step changes (`max_norm`), or a bit that flips after a verified load."""
+    history = History()
+    if parent:
+        history = history.start().audit(50).save(50).end(60)
+    history = history.start(from_step, parent).find("replica", from_step + 1, [], state_step=from_step)
+    attempt = 2 if parent else 1
+    assert only_window(history) == (attempt, from_step, attempt, from_step + 1, False)
+    assert when_phrase(history.incident()) == f"at step {from_step + 1}"
+
+
+def test_what_differs_before_any_step_is_said_so() -> None:
+    history = History().start().find("replica", 0, [], phase="save", state_step=0)
+    assert when_phrase(history.incident()) == "before step 1"
 
 
 def test_a_wrong_sum_heard_by_the_flag_is_a_step_older_and_was_not_contained() -> None:

@@ -61,6 +61,7 @@ NUMBERS: Ways = dict.fromkeys(
 OTHERS = (
     "local_sgd_hook", "own_hook_promised_wrongly", "sparse", "scaler_that_skips", "scaler_and_nan",
     "skipped_inside_a_closure", "trained_alone_on_every_rank", "trained_alone_on_one_rank",
+    "rewritten_by_the_forward", "clipped_alike_after_the_step",
 )  # fmt: skip
 COMPILED = {
     "compiled_inside": True,
@@ -173,6 +174,19 @@ def test_a_nan_that_a_scaler_skips_is_no_finding(of_ddp: list[dict[str, Any]]) -
 
 def test_a_step_is_skipped_although_a_closure_makes_its_gradients(of_ddp: list[dict[str, Any]]) -> None:
     assert of_ddp[0]["skipped_inside_a_closure"] == {"unchanged": [False, True, False], "contained": [True], "step": 3}
+
+
+def test_an_embedding_that_its_forward_rescales_accuses_nobody(of_ddp: list[dict[str, Any]]) -> None:
+    """One rank of three differs, and its device is well: `max_norm` writes weights by the batch."""
+    result = of_ddp[0]["rewritten_by_the_forward"]
+    assert result["findings"] == [["replica", [], "table.weight"]]
+    ((status, suspects, reasons),) = result["verdicts"]
+    assert (status, suspects) == ("confirmed", [])
+    assert "max_norm" in reasons[0]
+    assert "came to hold different weights (table.weight) at step 1." in result["text"]
+    clipped = of_ddp[0]["clipped_alike_after_the_step"]
+    assert clipped["findings"] == 0
+    assert clipped["longest"] < 1.001
 
 
 @pytest.mark.parametrize("name", ["trained_alone_on_every_rank", "trained_alone_on_one_rank"])

@@ -7,11 +7,59 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from training_job import armed, batch_of, build, case, events, failure, watch, weights
+from training_job import armed, batch_of, build, case, events, failure, train, watch, weights
 from ways_numbers import Frozen
 
 from lastgood.faults import Fault
+
+
+class Clipped(nn.Module):
+    """An embedding that rescales the rows it looks up where they are too long: one row is, and rank 1 looks it up."""
+
+    def __init__(self, max_norm: float | None) -> None:
+        super().__init__()
+        self.table = nn.Embedding(8, 16, max_norm=max_norm)
+        self.last = nn.Linear(16, 4)
+        with torch.no_grad():
+            self.table.weight.mul_(0.01)
+            self.table.weight[3].fill_(1)
+        self.of_rank_1 = {batch_of(step, rank=1)[0, 0].item() for step in range(1, 6)}
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = torch.full((len(x),), 3 if x[0, 0].item() in self.of_rank_1 else 0)
+        out: Tensor = self.last(self.table(rows) + x)
+        return out
+
+
+@case
+def rewritten_by_the_forward(root: Path) -> Any:
+    torch.manual_seed(0)
+    ddp = DistributedDataParallel(Clipped(max_norm=1.0))
+    optimizer = torch.optim.AdamW(ddp.parameters(), lr=1e-2)
+    monitor = watch(ddp, optimizer, root)
+    text = failure(lambda: train(ddp, optimizer, monitor, 5))
+    monitor.close()
+    found = [(e["check"], e["ranks"], e["tensor"]) for e in events(root, "finding")]
+    verdicts = [(e["status"], e["suspects"], e["for"]) for e in events(root, "verdict")]
+    return {"text": text, "findings": found, "verdicts": verdicts}
+
+
+@case
+def clipped_alike_after_the_step(root: Path) -> Any:
+    """What docs/training.md advises instead."""
+    torch.manual_seed(0)
+    ddp = DistributedDataParallel(Clipped(max_norm=None))
+    optimizer = torch.optim.AdamW(ddp.parameters(), lr=1e-2)
+    monitor = watch(ddp, optimizer, root)
+    for step in range(1, 6):
+        train(ddp, optimizer, monitor, 1, first=step)
+        with torch.no_grad():
+            weight = ddp.module.table.weight
+            weight.copy_(torch.renorm(weight, 2, 0, 1.0))
+    monitor.close()
+    return {"findings": len(events(root, "finding")), "longest": weight.norm(dim=1).max().item()}
 
 
 def come_apart(root: Path, ranks: set[int]) -> Any:
