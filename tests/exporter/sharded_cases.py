@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sharded_digests
+import sharded_parts
 import sharded_rest
 import sharded_tensors
 import sharded_ways
 from training_job import run_cases
 
-MODULES = (sharded_digests, sharded_ways, sharded_rest, sharded_tensors)
+MODULES = (sharded_digests, sharded_ways, sharded_parts, sharded_rest, sharded_tensors)
 """Imported for their cases, which register themselves."""
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from late_cases import WrongAverage, nan_at, said
 from sharded_ways import plane, sharded
 from syncs import counted
 from training_job import armed, batch_of, case, events, failure, run_cases, watch
-from ways_job import Job, everything, plain
+from ways_job import FAULTS, Job, everything, plain
 
 from lastgood import monitor
 from lastgood.cadences import REVIEW_EVERY
@@ -23,6 +24,8 @@ from lastgood.readback import LateOnHost
 MODULES = (sharded_ways, sharded_tensors)
 """Imported for their cases, which register themselves."""
 
+SAMPLED = 5
+"""The step that ``at_rest`` looks at in the ways (test_sharded_late.py)."""
 OPTIMIZERS = {  # torch has no fused SGD of DTensors
     "fused AdamW": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2, fused=True),
     "fused Adam": lambda parameters: torch.optim.Adam(parameters, lr=1e-2, fused=True),
@@ -192,4 +195,5 @@ def nothing_waits_with_a_budget(root: Path) -> Any:
 
 if __name__ == "__main__":
     monitor.readback_for = lambda device: LateOnHost()
+    FAULTS["at_rest"] = replace(FAULTS["at_rest"], step=SAMPLED)
     run_cases()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +32,23 @@ class WrongGather:
     def __call__(self, output_tensor: Tensor, input_tensor: Tensor, group: Any, async_op: bool = False) -> Any:
         work = self.inner(output_tensor=output_tensor, input_tensor=input_tensor, group=group, async_op=async_op)
         if self.job.monitor and self.job.monitor.step + 1 == WRONG_STEP and dist.get_rank() in self.ranks:
-            output_tensor.view(torch.int32)[3] ^= 1
+            output_tensor.view(torch.uint8)[13] ^= 1
         return work
 
 
-def with_wrong_gather(root: Path, ranks: tuple[int, ...], mesh: Any = None) -> dict[str, Any]:
+def with_wrong_gather(
+    root: Path,
+    ranks: tuple[int, ...],
+    build: Callable[[], Job] = sharded,
+    turn: Callable[[Job, int], None] = plain,
+    **settings: Any,
+) -> dict[str, Any]:
     torch.manual_seed(0)
-    job = sharded(mesh) if mesh else sharded()
+    job = build()
     layer: Any = job.module.middle
     layer.set_custom_all_gather(WrongGather(layer._get_fsdp_state()._fsdp_param_groups[0]._all_gather_comm, job, ranks))
-    job.monitor = watch(job.model, job.optimizers[0], root)
-    text = failure(lambda: train(job, plain))
+    job.monitor = watch(job.model, job.optimizers[0], root, loss_fn=job.loss_fn, **settings)
+    text = failure(lambda: train(job, turn))
     job.monitor.close()
     return said(root) | {"text": text, "step": job.monitor.step}
 
@@ -65,7 +72,7 @@ def all_copies_are_wrong(root: Path) -> Any:
 
 @case
 def one_copy_of_a_replica_is_wrong(root: Path) -> Any:
-    return with_wrong_gather(root, (1,), plane)
+    return with_wrong_gather(root, (1,), lambda: sharded(plane))
 
 
 @case

@@ -12,8 +12,9 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully
 from training_job import batch_of
 from ways_job import Job, way
 
-SHARDED = ("replay", "conservation", "one_result", "finite")
+SHARDED = ("replay", "conservation", "one_result", "finite", "at_rest")
 """What is in reach where no other rank holds the same weights."""
+REPLICATED = (*SHARDED, "replica", "state")
 TWO = {"accumulation": 2}
 
 
@@ -77,18 +78,18 @@ BF16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float
 ALL_BF16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
 way("fsdp", build=sharded, faults=SHARDED)
 way("fsdp_as_one_group", build=lambda: sharded(layers=()), faults=SHARDED)
-way("fsdp_kept_gathered", build=lambda: sharded(reshard_after_forward=False), faults=("conservation",))
+way("fsdp_kept_gathered", build=lambda: sharded(reshard_after_forward=False), faults=SHARDED)
 way("fsdp_accumulated", build=sharded, turn=accumulated, settings=TWO, faults=SHARDED)
 way(
     "fsdp_reduced_every_time",
     build=sharded,
     turn=lambda job, step: accumulated(job, step, apart=False),
     settings=TWO,
-    faults=("conservation",),
+    faults=SHARDED,
 )
-way("fsdp_clipped", build=sharded, turn=clipped, faults=("conservation",))
+way("fsdp_clipped", build=sharded, turn=clipped, faults=SHARDED)
 way("fsdp_bf16", build=lambda: sharded(mp_policy=BF16), faults=SHARDED)
 way("fsdp_all_bf16", build=lambda: sharded(mp_policy=ALL_BF16), faults=SHARDED)
 way("fsdp_offloaded", build=lambda: sharded(offload_policy=CPUOffloadPolicy(pin_memory=False)), faults=SHARDED)
-way("hsdp", build=lambda: sharded(plane), faults=(*SHARDED, "replica"))
-way("hsdp_averaged_late", build=lambda: sharded(plane), turn=averaged_late, settings=TWO, faults=("conservation",))
+way("hsdp", build=lambda: sharded(plane), faults=REPLICATED)
+way("hsdp_averaged_late", build=lambda: sharded(plane), turn=averaged_late, settings=TWO, faults=REPLICATED)
