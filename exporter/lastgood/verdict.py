@@ -151,9 +151,7 @@ def rule_unreduced(tensor: str) -> Ruling:
 def rule_rewritten(tensor: str) -> Ruling:
     """Rule on replicas that differ in a weight that the forward itself writes, on each rank by its own batch."""
     reason = f"{tensor} belongs to an embedding with max_norm, whose forward rescales the rows that a batch looks up."
-    against = (
-        "Every rank has its own batch, so healthy ones differ: clip these rows alike on all, after the step."
-    )
+    against = "Every rank has its own batch, so healthy ones differ: clip these rows alike on all, after the step."
     return Ruling(status="confirmed", confidence="high", reasons_for=(reason,), reasons_against=(against,))
 
 
