@@ -60,7 +60,7 @@ def test_places_out_of_order_are_refused(tmp_path: Path) -> None:
 
 def content(**changes: object) -> bytes:
     columns = {"nodes": ["a"], "rank": [0], "node": [0], "slot": [0], "gpu_uuid": ["cpu-0"]}
-    return gzip.compress(json.dumps({"format": 1, "world_size": 1, "base": None} | columns | changes).encode())
+    return gzip.compress(json.dumps({"format": 1, "world_size": 1, "base": None} | columns | changes).encode(), mtime=0)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def content(**changes: object) -> bytes:
     [
         (b"no gzip", r"topology/1\.json\.gz: cannot be read"),
         (content()[:-9], "cannot be read"),
-        (gzip.compress(b"[]"), "not a topology"),
+        (gzip.compress(b"[]", mtime=0), "not a topology"),
         (content(format=2), "reads topology format 2, not 1"),
         (content(node=[7]), "not a topology"),
         (content(rank=[]), "not a topology"),
