@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +70,11 @@ def loss_fn(model: nn.Module, batch: Tensor) -> Tensor:
 
 
 @pytest.fixture
-def model() -> nn.Module:
+def model() -> Iterator[nn.Module]:
     torch.manual_seed(0)
     torch._dynamo.reset()
-    return nn.Linear(4, 2)
+    yield nn.Linear(4, 2)
+    torch._dynamo.reset()  # what was compiled here is no other test's
 
 
 def watch(model: nn.Module, optimizer: Any, root: Path, **settings: Any) -> Monitor:
