@@ -114,9 +114,8 @@ def test_three_skipped_steps_in_a_row_stop(model: nn.Module, tmp_path: Path) -> 
     assert events(tmp_path)[-1].data["reason"] == "integrity"
 
 
-def test_lbfgs_cannot_be_skipped_so_it_stops(model: nn.Module, tmp_path: Path) -> None:
-    optimizer = torch.optim.LBFGS(model.parameters())
-    monitor = watch(model, optimizer, tmp_path)
+def assert_lbfgs_stops(monitor: Monitor, optimizer: torch.optim.Optimizer) -> None:
+    """Give LBFGS a gradient that is not finite: it fills gradients again inside its step, so it cannot be skipped."""
 
     def closure() -> Tensor:
         optimizer.zero_grad()
@@ -128,6 +127,11 @@ def test_lbfgs_cannot_be_skipped_so_it_stops(model: nn.Module, tmp_path: Path) -
     with pytest.raises(lastgood.IntegrityError):
         optimizer.step(closure)
     monitor.close()
+
+
+def test_lbfgs_cannot_be_skipped_so_it_stops(model: nn.Module, tmp_path: Path) -> None:
+    optimizer = torch.optim.LBFGS(model.parameters())
+    assert_lbfgs_stops(watch(model, optimizer, tmp_path), optimizer)
 
 
 def test_evaluation_is_not_recorded(model: nn.Module, tmp_path: Path) -> None:

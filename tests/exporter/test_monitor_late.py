@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tests.exporter.syncs import counted, of_lastgood
-from tests.exporter.test_monitor import GOOD, NAN, events, loss_fn, step, watch
+from tests.exporter.test_monitor import GOOD, NAN, assert_lbfgs_stops, events, loss_fn, step, watch
 from torch import Tensor, nn
 
 import lastgood
@@ -123,18 +123,7 @@ def test_a_step_in_which_bits_are_compared_is_read_at_once(model: nn.Module, tmp
 
 def test_lbfgs_is_read_at_once(model: nn.Module, tmp_path: Path) -> None:
     optimizer = torch.optim.LBFGS(model.parameters())
-    monitor = watch(model, optimizer, tmp_path)
-
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        loss: Tensor = monitor.loss(NAN)
-        loss.backward()
-        return loss
-
-    closure()
-    with pytest.raises(lastgood.IntegrityError):
-        optimizer.step(closure)
-    monitor.close()
+    assert_lbfgs_stops(watch(model, optimizer, tmp_path), optimizer)
 
 
 @pytest.mark.parametrize("value", [1.0, 1e-25, 1e25, math.inf, math.nan])
