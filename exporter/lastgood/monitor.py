@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any
 
 import torch
 from prometheus_client import CollectorRegistry
@@ -43,6 +43,7 @@ from lastgood.judge import PROCEED, Decision
 from lastgood.late import Armed, LateReading, Sent
 from lastgood.local import LocalWatch
 from lastgood.notice import warn
+from lastgood.pacing import FIRST_STEP_SECONDS, Pace
 from lastgood.push import END_SECONDS
 from lastgood.readback import readback_for
 from lastgood.recorder import Recorder
@@ -54,11 +55,6 @@ from lastgood.sharded_replay import ShardedReplayer, unreplayable
 from lastgood.sharded_replicas import ShardedReplicas
 from lastgood.user_hook import is_lossless, limits, name_of
 from lastgood.wrappers import ddp_of, innermost, plain_optimizer
-
-PROGRESS_SECONDS: Final = 30.0
-FIRST_STEP_SECONDS: Final = 600.0
-STEP_SECONDS: Final = 60.0
-STEP_FACTOR: Final = 10.0
 
 
 def watch(
@@ -158,9 +154,7 @@ class Monitor:
         self._uncompiled_loss = eager(self._recorded_loss)
         self._makes_state = False  # the optimizer step in progress is none of training (get_state_dict)
         self._stepped: set[int] = set()  # optimizers that stepped since the last count
-        self._last_step_at: float | None = None
-        self._mean_seconds = 0.0
-        self._last_progress, self._told_share = time.monotonic(), False
+        self._pace = Pace()
         self._phase = "training"
         self._started = self._closed = self._ended = False
         self._process = os.getpid()
@@ -222,7 +216,7 @@ class Monitor:
             yield
         finally:
             self._phase = before
-            self._last_step_at = None
+            self._pace.forget()
             self.metrics.deadline(self._deadline())
 
     def checkpoint(self, path: str | Path) -> AbstractContextManager[Save]:
@@ -453,10 +447,13 @@ class Monitor:
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """Let the step begin, or let it begin when the closure that makes its gradients has returned."""
         self._guard.restore()
-        self.inspector.side.join()  # what reads weights and optimizer state beside the step has read them
+        if self._closed:
+            return None
+        self._guarded(self.inspector.side.join, None)  # what reads weights and state beside the step has read them
         closure = closure_in(args, kwargs)
-        self._makes_state = closure is None and not self._pending and only_makes_state(optimizer)
-        if self._closed or self._makes_state:
+        untold = closure is None and not self._pending
+        self._makes_state = untold and self._guarded(lambda: only_makes_state(optimizer), False)
+        if self._makes_state:
             return None
         self.start()
         if closure is None or isinstance(optimizer, LBFGS):
@@ -550,26 +547,21 @@ class Monitor:
         self._guarded(self._note_step, None)
 
     def _note_step(self) -> None:
-        now = time.monotonic()
-        seconds = None if self._last_step_at is None else now - self._last_step_at
-        self._last_step_at = now
-        if seconds is not None:
-            self._mean_seconds = seconds if not self._mean_seconds else 0.9 * self._mean_seconds + 0.1 * seconds
+        seconds = self._pace.step()
         self.inspector.spending.step(seconds)
         self.metrics.step(self.step, seconds, self._deadline())
         self.session.pusher.step()
-        self._tell_progress(now)
+        if self.world.rank == 0:
+            self._tell_progress()
 
-    def _tell_progress(self, now: float) -> None:
-        """Journal how far the run is, every so often and as soon as it is known what the checks cost."""
+    def _tell_progress(self) -> None:
+        """Journal how far the run is, where it is time."""
         share = self.inspector.cadences.share()
-        is_news = share is not None and not self._told_share
-        if self.world.rank or (now - self._last_progress < PROGRESS_SECONDS and not is_news):
+        if not self._pace.tells(share_known=share is not None):
             return
-        self._last_progress, self._told_share = now, share is not None
         facts = {
             "step": self.step,
-            "step_seconds": round(self._mean_seconds, 4),
+            "step_seconds": round(self._pace.mean_seconds, 4),
             "passed": self.inspector.judge.passed,
             **self.inspector.spread,
         }
@@ -579,9 +571,7 @@ class Monitor:
 
     def _deadline(self) -> float:
         """Return the time by which the next step must have ended."""
-        if self._last_step_at is None:
-            return time.time() + FIRST_STEP_SECONDS
-        return time.time() + max(STEP_SECONDS, STEP_FACTOR * self._mean_seconds)
+        return time.time() + self._pace.allowance()
 
     def _count_scaled_steps(self, scaler: Any) -> None:
         """Count a step that the loss scaler skips: it reaches no optimizer hook."""

@@ -61,7 +61,7 @@ def rewritten(module: nn.Module) -> Iterator[str]:
     """Yield the canonical name of every weight that its layer writes in the forward: an embedding with ``max_norm``."""
     layers = (m for m in module.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag) and m.max_norm is not None)
     written = {id(layer.weight) for layer in layers}
-    return (canonical_name(name) for name, parameter in named_parameters(module) if id(parameter) in written)
+    return (canonical_name(name) for name, parameter in module.named_parameters() if id(parameter) in written)
 
 
 def belongs_to(tensor: str, parameter: str) -> bool:

@@ -22,6 +22,7 @@ from prometheus_client import Metric as Family
 from lastgood.catalogue import PREFIX, exported, label_value
 from lastgood.events import CHECKS, ProgressData, timestamp_of
 from lastgood.incident_rows import incident_rows
+from lastgood.pacing import PROGRESS_SECONDS
 from lastgood.run_time import (
     RESTART_REASONS,
     Span,
@@ -35,7 +36,6 @@ from lastgood.run_time import (
 )
 from lastgood.state import Attempt, Checkpoint, CheckStatus, Device, RunState
 
-PROGRESS_SECONDS: Final = 30.0
 INTERVAL_SAVES: Final = 10  # newest saves whose median distance is the save interval
 PER_STEP_CHECKS: Final = ("finite", "conservation")
 ACCUSATION_DAYS: Final = (7, 90)

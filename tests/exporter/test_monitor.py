@@ -396,3 +396,30 @@ def test_a_script_that_just_ends_says_how(tmp_path: Path, end: str, reason: str,
     )
     assert done.returncode == code, done.stderr
     assert events(tmp_path)[-1].data["reason"] == reason
+
+
+class Odd:
+    """A learning rate that cannot be compared."""
+
+    def __ne__(self, other: object) -> bool:
+        raise TypeError("no number")
+
+
+class Plain(torch.optim.Optimizer):
+    """An optimizer that does nothing with its learning rate."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": Odd()})
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        pass
+
+
+def test_a_learning_rate_that_cannot_be_compared_costs_a_counter_and_no_step(model: nn.Module, tmp_path: Path) -> None:
+    optimizer = Plain(model.parameters())
+    monitor = watch(model, optimizer, tmp_path, loss_fn=None)
+    model(GOOD).sum().backward()
+    with pytest.warns(RuntimeWarning, match="no number"):
+        optimizer.step()
+    assert monitor.step == 1
+    monitor.close()
