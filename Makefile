@@ -14,7 +14,7 @@ PYTEST := $(PY) -m pytest -q -n $(WORKERS) --dist loadfile
 
 help:
 	@echo "make demo       a real training run with a rank that lies, the verdict, the recovery, the console"
-	@echo "make test       every test (test-fast: the part that takes about a minute)"
+	@echo "make test       every test (test-fast: the part that takes two minutes)"
 	@echo "make lint       ruff and mypy          make format     ruff's formatter"
 	@echo "make generate   the generated files    make bench      every benchmark"
 	@echo "make screenshots   the pictures in docs/images, from real runs"
